@@ -1,0 +1,125 @@
+# tutti_layer(name [FOLDER path] [ROOT dir] [EXCLUDE paths…] [DEPS layers…] [LIBS third-party…]
+#             [CONCURRENT])
+#
+# Makes of src/<name>/**.cc a static library <name>, of its *.proto a library <name>_proto, of its
+# *_test.cc one executable <name>_test known to ctest, and of each *_fuzz.cc a fuzz target.
+# CONCURRENT marks tests worth running under the thread sanitizer.
+
+add_custom_target(tests)
+add_custom_target(concurrent_tests)
+add_custom_target(fuzzers)
+set_property(GLOBAL PROPERTY tutti_layers)
+
+# Thread sanitizers of g++ 12 cannot place their shadow under today's address randomisation.
+set(tutti_test_launcher)
+if(TUTTI_SANITIZE STREQUAL "thread")
+  set(tutti_test_launcher setarch -R)
+endif()
+
+# The standard headers every file uses anyway, parsed once for all layers. Lint compiles without
+# it, so that a header that leans on this list is found out.
+add_library(tutti_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_precompile_headers(tutti_pch PRIVATE
+  <algorithm> <array> <chrono> <coroutine> <deque> <expected> <fmt/format.h> <functional> <map>
+  <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
+
+add_library(tutti_doctest OBJECT ${PROJECT_SOURCE_DIR}/cmake/doctest.cc)
+
+function(tutti_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "CONCURRENT" "FOLDER;ROOT" "EXCLUDE;DEPS;LIBS")
+  if(NOT arg_ROOT)
+    set(arg_ROOT ${PROJECT_SOURCE_DIR}/src)
+  endif()
+  if(NOT arg_FOLDER)
+    set(arg_FOLDER ${name})
+  endif()
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${arg_ROOT}/${arg_FOLDER}/*.cc)
+  foreach(excluded IN LISTS arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "^${arg_ROOT}/${excluded}(/|$)")
+  endforeach()
+  set(test_sources ${sources})
+  set(fuzz_sources ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cc$")
+  list(FILTER test_sources INCLUDE REGEX "_test\\.cc$")
+  list(FILTER fuzz_sources INCLUDE REGEX "_fuzz\\.cc$")
+
+  list(TRANSFORM arg_DEPS REPLACE "(.+)" "$<TARGET_NAME_IF_EXISTS:\\1>" OUTPUT_VARIABLE deps)
+  list(TRANSFORM arg_LIBS PREPEND "tutti_")
+  list(APPEND deps ${arg_LIBS})
+  tutti_protos(${name} ${arg_ROOT} ${arg_FOLDER})
+  if(TARGET ${name}_proto)
+    list(APPEND deps ${name}_proto)
+  endif()
+
+  if(sources)
+    add_library(${name} STATIC ${sources})
+    target_include_directories(${name} PUBLIC ${arg_ROOT})
+    target_link_libraries(${name} PUBLIC ${deps})
+    target_precompile_headers(${name} REUSE_FROM tutti_pch)
+    set_property(GLOBAL APPEND PROPERTY tutti_layers ${name})
+  endif()
+  if(test_sources AND TUTTI_TESTS)
+    tutti_test(${name}_test "${test_sources}" "${arg_ROOT};${PROJECT_SOURCE_DIR}/src"
+               "$<TARGET_NAME_IF_EXISTS:${name}>;${deps}" ${arg_CONCURRENT})
+  endif()
+  if(TUTTI_FUZZ)
+    foreach(source IN LISTS fuzz_sources)
+      get_filename_component(stem ${source} NAME_WE)
+      tutti_fuzzer(${name}_${stem} ${source} ${arg_ROOT} "$<TARGET_NAME_IF_EXISTS:${name}>;${deps}")
+    endforeach()
+  endif()
+endfunction()
+
+# Every test but base's may use the simulated world, whatever its layer.
+function(tutti_test name sources includes deps concurrent)
+  add_executable(${name} EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(${name} PRIVATE ${includes})
+  if(NOT name STREQUAL "base_test")
+    list(APPEND deps $<TARGET_NAME_IF_EXISTS:world_sim>)
+  endif()
+  target_link_libraries(${name} PRIVATE tutti_doctest ${deps})
+  target_precompile_headers(${name} REUSE_FROM tutti_pch)
+  add_test(NAME ${name} COMMAND ${tutti_test_launcher} $<TARGET_FILE:${name}>
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_dependencies(tests ${name})
+  if(concurrent)
+    set_property(TEST ${name} PROPERTY LABELS concurrent)
+    add_dependencies(concurrent_tests ${name})
+  endif()
+endfunction()
+
+function(tutti_fuzzer name source includes deps)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  target_include_directories(${name} PRIVATE ${includes})
+  target_link_libraries(${name} PRIVATE ${deps})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzzers)
+  add_dependencies(fuzzers ${name})
+endfunction()
+
+# src/wire/rpc.proto becomes "wire/rpc.pb.h". Generated code is compiled without our warnings.
+function(tutti_protos name root folder)
+  file(GLOB protos CONFIGURE_DEPENDS ${root}/${folder}/*.proto)
+  if(NOT protos)
+    return()
+  endif()
+  set(generated_root ${PROJECT_BINARY_DIR}/generated)
+  file(MAKE_DIRECTORY ${generated_root})
+  foreach(proto IN LISTS protos)
+    cmake_path(RELATIVE_PATH proto BASE_DIRECTORY ${root} OUTPUT_VARIABLE path)
+    string(REGEX REPLACE "\\.proto$" "" stem ${generated_root}/${path})
+    add_custom_command(
+      OUTPUT ${stem}.pb.cc ${stem}.pb.h
+      COMMAND ${PROTOC} --cpp_out=lite:${generated_root} -I ${root} ${proto}
+      DEPENDS ${protos} COMMENT "protoc ${path}" VERBATIM)
+    list(APPEND generated ${stem}.pb.cc ${stem}.pb.h)
+  endforeach()
+  add_library(${name}_proto STATIC ${generated})
+  target_include_directories(${name}_proto SYSTEM PUBLIC ${generated_root})
+  target_link_libraries(${name}_proto PUBLIC tutti_protobuf)
+  target_compile_options(${name}_proto PRIVATE -w)
+  if(NOT name STREQUAL "wire")
+    target_link_libraries(${name}_proto PUBLIC $<TARGET_NAME_IF_EXISTS:wire_proto>)
+  endif()
+endfunction()

@@ -1,0 +1,29 @@
+# The `tutti` command, and the programs that measure.
+get_property(layers GLOBAL PROPERTY tutti_layers)
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/src/cli/main.cc)
+  add_executable(tutti ${PROJECT_SOURCE_DIR}/src/cli/main.cc)
+  target_link_libraries(tutti PRIVATE ${layers})
+  target_precompile_headers(tutti REUSE_FROM tutti_pch)
+  target_link_options(tutti PRIVATE -no-pie -Wl,--gc-sections -Wl,-z,lazy)
+  if(NOT TUTTI_SANITIZE)
+    target_link_options(tutti PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+endif()
+
+# bench/<name>.cc is bench_<name>; they are built on demand: cmake --build … --target benches.
+add_custom_target(benches)
+file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cc)
+foreach(source IN LISTS bench_sources)
+  get_filename_component(stem ${source} NAME_WE)
+  add_executable(bench_${stem} EXCLUDE_FROM_ALL ${source})
+  target_include_directories(bench_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(bench_${stem} PRIVATE ${layers})
+  set_target_properties(bench_${stem} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+  add_dependencies(benches bench_${stem})
+endforeach()
+
+if(TUTTI_PYTHON)
+  include(python)
+endif()
