@@ -52,6 +52,12 @@ function(tutti_layer name)
     list(APPEND deps ${name}_proto)
   endif()
 
+  # x_avx2.cc is reached only after the processor was asked; the shared header is not for it.
+  set(avx2_sources ${sources})
+  list(FILTER avx2_sources INCLUDE REGEX "_avx2\\.cc$")
+  set_source_files_properties(${avx2_sources} PROPERTIES
+    COMPILE_OPTIONS -mavx2 SKIP_PRECOMPILE_HEADERS ON)
+
   if(sources)
     add_library(${name} STATIC ${sources})
     target_include_directories(${name} PUBLIC ${arg_ROOT})

@@ -8,7 +8,6 @@ function(tutti_third_party name)
   endforeach()
 endfunction()
 
-tutti_third_party(xxhash libxxhash)
 tutti_third_party(uring liburing)
 tutti_third_party(ssl libssl libcrypto)
 tutti_third_party(protobuf libprotobuf-lite)

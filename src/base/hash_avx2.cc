@@ -1,0 +1,2 @@
+#define KERNEL kHashAvx2
+#include "base/hash_kernel.inc"

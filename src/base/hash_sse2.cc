@@ -1,0 +1,2 @@
+#define KERNEL kHashSse2
+#include "base/hash_kernel.inc"
