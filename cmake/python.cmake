@@ -1,0 +1,25 @@
+# The Python extension tutti._core. In a checkout it is placed beside the package's sources, where
+# PYTHONPATH=python finds it; in a wheel it is installed with the `tutti` command.
+if(NOT SKBUILD AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+                OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT
+                COMMAND_ERROR_IS_FATAL ANY)
+find_package(nanobind CONFIG REQUIRED)
+
+nanobind_add_module(_core NB_STATIC NOMINSIZE ${PROJECT_SOURCE_DIR}/python/core.cc)
+target_link_libraries(_core PRIVATE base)
+target_link_options(_core PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
+target_compile_options(nanobind-static PRIVATE -w)
+
+if(SKBUILD)
+  install(TARGETS _core DESTINATION tutti COMPONENT python)
+  if(TARGET tutti)
+    install(TARGETS tutti DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  endif()
+else()
+  set_target_properties(_core PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/tutti)
+endif()

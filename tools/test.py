@@ -1,0 +1,112 @@
+"""Builds and runs every test, and ends with one line: N passed, N failed.
+
+Stages: the release build, the address and undefined-behaviour sanitizers, the thread sanitizer
+(only tests marked CONCURRENT in CMakeLists.txt), and pytest over tests/.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = os.cpu_count() or 1
+DOCTEST_SUMMARY = re.compile(r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed")
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.passed + other.passed, self.failed + other.failed)
+
+
+def run(*command: str | Path, **env: str) -> bool:
+    """Runs a command in the root of the repository, with its output on ours."""
+    sys.stdout.flush()
+    return subprocess.run(command, cwd=ROOT, env=os.environ | env).returncode == 0
+
+
+def count_ctest(junit: Path) -> Count:
+    """Test cases as doctest counts them; an executable that died without a count is one failure."""
+    total = Count()
+    for case in ET.parse(junit).iter("testcase"):
+        summary = DOCTEST_SUMMARY.search(case.findtext("system-out") or "")
+        count = Count(*map(int, summary.groups())) if summary else Count()
+        if case.get("status") != "run" and count.failed == 0:
+            count.failed = 1
+        elif summary is None:
+            count.passed = 1
+        total += count
+    return total
+
+
+def count_pytest(junit: Path) -> Count:
+    total = Count()
+    for case in ET.parse(junit).iter("testcase"):
+        broken = case.find("failure") is not None or case.find("error") is not None
+        skipped = case.find("skipped") is not None
+        total += Count(failed=1) if broken else Count(passed=0 if skipped else 1)
+    return total
+
+
+def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> Count:
+    if not run("tools/build", preset, *targets):
+        return Count(failed=1)
+    junit = ROOT / "build" / preset / "ctest.xml"
+    junit.unlink(missing_ok=True)
+    run("ctest", "--test-dir", f"build/{preset}", "-j", str(JOBS), "--output-on-failure",
+        "--output-junit", junit, "--test-output-truncation", "head", "--quiet",
+        "--no-tests=ignore", *select)
+    return count_ctest(junit) if junit.exists() else Count()
+
+
+def release() -> Count:
+    return cxx_stage("release", ["all", "tests"])
+
+
+def asan() -> Count:
+    return cxx_stage("asan", ["tests"])
+
+
+def tsan() -> Count:
+    return cxx_stage("tsan", ["concurrent_tests"], select=("-L", "concurrent"))
+
+
+def python() -> Count:
+    junit = ROOT / "build" / "pytest.xml"
+    junit.unlink(missing_ok=True)
+    run(sys.executable, "-m", "pytest", "-q", "tests", f"--junitxml={junit}",
+        PYTHONPATH=str(ROOT / "python"))
+    return count_pytest(junit) if junit.exists() else Count(failed=1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="leave the sanitizers out")
+    arguments = parser.parse_args()
+
+    stages: list[Callable[[], Count]] = [release, python]
+    if not arguments.quick:
+        stages[1:1] = [asan, tsan]
+    total = Count()
+    for stage in stages:
+        start = time.monotonic()
+        count = stage()
+        seconds = time.monotonic() - start
+        print(f"{stage.__name__}: {count.passed} passed, {count.failed} failed in {seconds:.0f} s")
+        total += count
+    print(f"{total.passed} passed, {total.failed} failed")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
