@@ -1,0 +1,34 @@
+// Memory that several processes of a host share, and waiting on a word of it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "world/disk.h"
+#include "world/handle.h"
+#include "world/task.h"
+
+namespace tutti {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  // A zeroed arena (a memfd). The name is for people looking at /proc.
+  virtual Result<Handle> create_arena(std::string name, uint64_t size) = 0;
+  virtual Result<uint64_t> arena_size(const Handle& arena) = 0;
+  // At any address: use offsets, never pointers, inside an arena.
+  virtual Result<std::unique_ptr<Mapping>> map(const Handle& arena, uint64_t offset, uint64_t size,
+                                               bool writable) = 0;
+
+  // Waits until the word is no longer `expected`, somebody wakes it, or the deadline passes
+  // (Code::deadline). The word may be in memory shared with other processes.
+  virtual Task<Result<void>> wait(const std::atomic<uint32_t>& word, uint32_t expected,
+                                  Instant deadline) = 0;
+  virtual void wake_all(std::atomic<uint32_t>& word) = 0;
+};
+
+}  // namespace tutti

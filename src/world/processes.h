@@ -1,0 +1,109 @@
+// Processes of one host: start them, hear of their end, and make sure that nothing is left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "world/handle.h"
+#include "world/stream.h"
+#include "world/task.h"
+
+namespace tutti {
+
+// How a process ended, and what it used.
+struct Exit {
+  int code = 0;    // when it returned
+  int signal = 0;  // when it was killed by one, else 0
+  bool core_dumped = false;
+  Duration user_time{};
+  Duration system_time{};
+  uint64_t peak_memory_bytes = 0;
+
+  bool ok() const { return code == 0 && signal == 0; }
+  // The shell's convention: the code, or 128 + signal.
+  int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  // "exit code 3", "killed by SIGSEGV (segmentation fault)".
+  std::string text() const;
+};
+
+// A set of processes the kernel keeps together (a cgroup): whatever they start is in it too.
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;  // removes the group if it is empty
+  virtual const std::string& name() const = 0;
+  // Ends every member at once, also those that would escape.
+  virtual Result<void> kill() = 0;
+  // Waits until no member is left.
+  virtual Task<Result<void>> emptied() = 0;
+  virtual Result<std::vector<pid_t>> members() = 0;
+};
+
+struct SpawnOptions {
+  std::vector<std::string> arguments;  // [0] is looked up in PATH unless it has a slash
+  std::vector<std::string> environment;  // "KEY=value", all of it
+  std::string folder;                    // "" keeps ours
+  // Handles the child gets, and the number each has there. 0, 1 and 2 are /dev/null unless given.
+  struct Inherit {
+    const Handle* handle;
+    int number;
+  };
+  std::vector<Inherit> inherit;
+  ProcessGroup* group = nullptr;
+  std::optional<uid_t> user;
+  std::optional<gid_t> user_group;
+  bool new_session = false;        // setsid
+  int parent_death_signal = 0;     // sent to the child when its parent dies
+  bool controlling_terminal = false;  // with new_session: handle given as 0 is a pty's end
+  int nice = 0;
+};
+
+class Process {
+ public:
+  virtual ~Process() = default;  // forgets it; does not end it
+  virtual pid_t pid() const = 0;
+  // The exit status, kept until asked for; may be awaited by one strand, and again afterwards.
+  virtual Task<Result<Exit>> wait() = 0;
+  // Code::not_found when it has ended. Never reaches another process that got the same number.
+  virtual Result<void> signal(int number) = 0;
+};
+
+class Processes {
+ public:
+  virtual ~Processes() = default;
+  // The error says which step failed: "sh: no such command", "folder /x: …".
+  virtual Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) = 0;
+
+  struct Pipe {
+    Handle reader;
+    Handle writer;
+  };
+  virtual Result<Pipe> pipe() = 0;
+  struct Terminal {
+    Handle ours;    // adopt() it: what we read is what the child printed
+    Handle theirs;  // give it to the child as 0, 1 and 2
+  };
+  virtual Result<Terminal> terminal(unsigned columns, unsigned rows) = 0;
+
+  // Orphans among our descendants become our children instead of init's.
+  virtual Result<void> become_subreaper() = 0;
+  // Every descendant of this process, parents first.
+  virtual Result<std::vector<pid_t>> descendants() = 0;
+  virtual Result<void> signal(pid_t pid, int number) = 0;
+  // Collects exits of children we did not spawn ourselves (adopted orphans).
+  virtual size_t reap_orphans() = 0;
+
+  // Code::unsupported when there is no writable cgroup2 mount.
+  virtual Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) = 0;
+  // A group made earlier, by this process or a dead one.
+  virtual Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) = 0;
+  virtual pid_t own_pid() const = 0;
+};
+
+}  // namespace tutti
