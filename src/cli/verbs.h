@@ -1,32 +1,19 @@
-// The verbs of the `tutti` command: a table, and one file per verb.
+// One function per verb of the `tutti` command, each in the file of its name. A verb gets the
+// arguments after its name, talks to people on a terminal and to tools with --json, and gives the
+// exit code: 0 done, 1 failed, 2 called wrongly; `run` gives the code of what it ran.
 #pragma once
 
 #include <span>
 #include <string_view>
 
-namespace tutti {
-
-// Exit codes a script may rely on.
-constexpr int kExitOk = 0;
-constexpr int kExitFailed = 1;  // the work failed
-constexpr int kExitUsage = 2;   // the command line is wrong
-
-// The words after the verb.
-using Arguments = std::span<const std::string_view>;
+namespace tutti::cli {
 
 struct Verb {
   std::string_view name;
-  std::string_view summary;  // one line of `tutti help`
-  int (*run)(Arguments arguments);
+  std::string_view summary;  // one line for the help; empty hides the verb
+  int (*main)(int argc, char** argv);  // argv[0] is "tutti <verb>"
 };
 
-// All verbs, in the order `tutti help` shows them.
-std::span<const Verb> verbs();
+std::span<const Verb> all_verbs();
 
-// Runs the verb that `words` begins with; prints help when there is none.
-int run_command(Arguments words);
-
-int run_help(Arguments arguments);
-int run_version(Arguments arguments);
-
-}  // namespace tutti
+}  // namespace tutti::cli

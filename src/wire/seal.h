@@ -1,0 +1,45 @@
+// What protects a connection. A Seal turns what we say into what travels and back, and knows who
+// is at the other end. TLS, peer credentials of a Unix socket and the simulated handshake are
+// Seals; the RPC above does not know which it has.
+//
+// A Seal is pure computation over bytes: it never touches the stream but in handshake().
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "world/stream.h"
+#include "world/task.h"
+
+namespace tutti::wire {
+
+enum class Role : unsigned char { user, agent, head, keeper, worker };
+
+// Who is at the other end, proven by a certificate or told by the kernel.
+struct Identity {
+  std::string cluster;  // empty on Unix sockets
+  Role role = Role::user;
+  std::string name;  // host name of an agent, job and rank of a worker, user name
+};
+
+class Seal {
+ public:
+  virtual ~Seal() = default;
+
+  // Proves who we are and learns who they are; refuses with Code::denied and a reason that the
+  // other side is told too, where the protocol allows it. Bytes of the stream that came after the
+  // handshake are kept and given by the first open().
+  virtual Task<Result<Identity>> handshake(Stream& stream) = 0;
+
+  // Appends to `out` what must travel for these bytes to arrive.
+  virtual Result<void> seal(std::span<const Bytes> plain, std::string& out) = 0;
+  // Takes what travelled and appends the plain bytes that are complete. Code::unavailable when the
+  // other side closed the seal, Code::corrupt when the bytes were tampered with.
+  virtual Result<void> open(Bytes travelled, std::string& out) = 0;
+  // False when seal() and open() only copy: the caller may then skip them.
+  virtual bool transforms() const = 0;
+};
+
+}  // namespace tutti::wire
