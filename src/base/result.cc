@@ -21,6 +21,7 @@ Code code_of_errno(int number) {
     case ENODEV:
       return Code::not_found;
     case EEXIST:
+    case ENOTEMPTY:
     case EADDRINUSE:
       return Code::exists;
     case EACCES:

@@ -44,12 +44,14 @@ struct OpenOptions {
   bool create = false;     // make it when it is not there
   bool exclusive = false;  // with create: Code::exists when it is there
   bool truncate = false;
+  bool secret = false;  // with create: only its owner may read and write it (mode 0600)
 };
 
 struct FileInfo {
   bool directory = false;
   uint64_t size = 0;
   int64_t modified_unix_ns = 0;
+  unsigned permissions = 0600;  // as chmod takes them
 };
 
 class Disk {
@@ -57,6 +59,8 @@ class Disk {
   virtual ~Disk() = default;
   virtual Task<Result<std::unique_ptr<File>>> open(std::string path, OpenOptions options) = 0;
   virtual Task<Result<FileInfo>> info(std::string path) = 0;
+  // A file takes the place of a file. A folder takes only the place of nothing or of an empty
+  // folder, else Code::exists: of several who rename one into place, the first wins.
   virtual Task<Result<void>> rename(std::string from, std::string to) = 0;
   virtual Task<Result<void>> remove(std::string path) = 0;  // a file or an empty directory
   virtual Task<Result<void>> make_directories(std::string path) = 0;

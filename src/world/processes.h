@@ -104,6 +104,8 @@ class Processes {
   // A group made earlier, by this process or a dead one.
   virtual Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) = 0;
   virtual pid_t own_pid() const = 0;
+  // The user this process acts as; 0 in a world without users.
+  virtual uid_t own_uid() const { return 0; }
 };
 
 }  // namespace tutti
