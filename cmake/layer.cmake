@@ -8,6 +8,7 @@
 add_custom_target(tests)
 add_custom_target(concurrent_tests)
 add_custom_target(fuzzers)
+add_custom_target(protos)
 set_property(GLOBAL PROPERTY tutti_layers)
 
 # Thread sanitizers of g++ 12 cannot place their shadow under today's address randomisation.
@@ -121,6 +122,8 @@ function(tutti_protos name root folder)
       DEPENDS ${protos} COMMENT "protoc ${path}" VERBATIM)
     list(APPEND generated ${stem}.pb.cc ${stem}.pb.h)
   endforeach()
+  add_custom_target(${name}_proto_sources DEPENDS ${generated})
+  add_dependencies(protos ${name}_proto_sources)
   add_library(${name}_proto STATIC ${generated})
   target_include_directories(${name}_proto SYSTEM PUBLIC ${generated_root})
   target_link_libraries(${name}_proto PUBLIC tutti_protobuf)

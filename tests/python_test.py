@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 import tutti
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -63,9 +63,21 @@ def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> 
         return Count(failed=1)
     junit = ROOT / "build" / preset / "ctest.xml"
     junit.unlink(missing_ok=True)
-    run("ctest", "--test-dir", f"build/{preset}", "-j", str(JOBS), "--output-on-failure",
-        "--output-junit", junit, "--test-output-truncation", "head", "--quiet",
-        "--no-tests=ignore", *select)
+    run(
+        "ctest",
+        "--test-dir",
+        f"build/{preset}",
+        "-j",
+        str(JOBS),
+        "--output-on-failure",
+        "--output-junit",
+        junit,
+        "--test-output-truncation",
+        "head",
+        "--quiet",
+        "--no-tests=ignore",
+        *select,
+    )
     return count_ctest(junit) if junit.exists() else Count()
 
 
@@ -84,8 +96,15 @@ def tsan() -> Count:
 def python() -> Count:
     junit = ROOT / "build" / "pytest.xml"
     junit.unlink(missing_ok=True)
-    run(sys.executable, "-m", "pytest", "-q", "tests", f"--junitxml={junit}",
-        PYTHONPATH=str(ROOT / "python"))
+    run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "tests",
+        f"--junitxml={junit}",
+        PYTHONPATH=str(ROOT / "python"),
+    )
     return count_pytest(junit) if junit.exists() else Count(failed=1)
 
 

@@ -10,8 +10,8 @@ namespace tutti {
 
 }  // namespace tutti
 
-#define TUTTI_ASSERT(condition, why)                                           \
-  do {                                                                         \
-    if (!(condition)) [[unlikely]]                                             \
-      ::tutti::assertion_failed(__FILE__, __LINE__, #condition, why);          \
+#define TUTTI_ASSERT(condition, why)                                  \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::tutti::assertion_failed(__FILE__, __LINE__, #condition, why); \
   } while (false)

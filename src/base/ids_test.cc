@@ -33,8 +33,7 @@ TEST_CASE("an id of another kind, or none, is refused with an example") {
     CAPTURE(text);
     const auto parsed = JobId::parse(text);
     REQUIRE(!parsed);
-    CHECK(parsed.error().text() ==
-          fmt::format("'{}' is not a job id; write it like job-7", text));
+    CHECK(parsed.error().text() == fmt::format("'{}' is not a job id; write it like job-7", text));
   }
 }
 

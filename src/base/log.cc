@@ -125,7 +125,8 @@ std::string line_for_people(bool colour, const LogStamp& stamp, LogLevel level,
   line += colour ? fmt::format("{}{}{} ", paint, name, kPlain) : fmt::format("{} ", name);
   if (!stamp.host.empty()) line += fmt::format("{} ", stamp.host);
   // An event is a sentence: only what would break the line is changed in it.
-  for (const char c : cut(event, kMaxLogTextBytes)) line += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  for (const char c : cut(event, kMaxLogTextBytes))
+    line += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
   for (const auto& [key, value] : fields) {
     line += colour ? fmt::format(" {}{}={}", kDim, key, kPlain) : fmt::format(" {}=", key);
     std::visit(AppendForPeople{line}, value);
@@ -136,8 +137,10 @@ std::string line_for_people(bool colour, const LogStamp& stamp, LogLevel level,
 std::string line_of_json(const LogStamp& stamp, LogLevel level, std::string_view event,
                          std::initializer_list<LogField> fields) {
   std::string line = "{";
-  if (stamp.clock == LogStamp::Clock::utc) line += fmt::format(R"("time":"{}",)", utc_iso(stamp.ns));
-  if (stamp.clock == LogStamp::Clock::virtual_) line += fmt::format(R"("virtual_ns":{},)", stamp.ns);
+  if (stamp.clock == LogStamp::Clock::utc)
+    line += fmt::format(R"("time":"{}",)", utc_iso(stamp.ns));
+  if (stamp.clock == LogStamp::Clock::virtual_)
+    line += fmt::format(R"("virtual_ns":{},)", stamp.ns);
   line += fmt::format(R"("level":"{}",)", log_level_name(level));
   if (!stamp.host.empty()) line += fmt::format(R"("host":{},)", quoted(stamp.host));
   line += fmt::format(R"("event":{})", quoted(event));
@@ -175,9 +178,7 @@ void write(LogLevel level, std::string_view event, std::initializer_list<LogFiel
 
 }  // namespace log_internal
 
-std::string_view log_level_name(LogLevel level) {
-  return kLevelNames[static_cast<size_t>(level)];
-}
+std::string_view log_level_name(LogLevel level) { return kLevelNames[static_cast<size_t>(level)]; }
 
 Result<LogLevel> parse_log_level(std::string_view text) {
   for (auto level = LogLevel::debug; level <= LogLevel::off;

@@ -102,9 +102,9 @@ class LogLimit {
 
 }  // namespace tutti
 
-#define TUTTI_LOG(level, ...)                               \
-  do {                                                      \
-    if (::tutti::log_enabled(::tutti::LogLevel::level)) {   \
+#define TUTTI_LOG(level, ...)                                              \
+  do {                                                                     \
+    if (::tutti::log_enabled(::tutti::LogLevel::level)) {                  \
       ::tutti::log_internal::write(::tutti::LogLevel::level, __VA_ARGS__); \
-    }                                                       \
+    }                                                                      \
   } while (false)

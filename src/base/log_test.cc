@@ -18,8 +18,8 @@ std::string people(std::string_view event, std::initializer_list<LogField> field
 }
 
 Json json(std::initializer_list<LogField> fields) {
-  auto value = parse_json(
-      format_log_line(LogStyle::json, false, kNoClock, LogLevel::info, "event", fields));
+  auto value =
+      parse_json(format_log_line(LogStyle::json, false, kNoClock, LogLevel::info, "event", fields));
   REQUIRE(value);
   return *value;
 }
@@ -64,8 +64,8 @@ TEST_CASE("every type of value prints") {
 }
 
 TEST_CASE("a JSON line parses whatever is in it") {
-  const Json line = json({{"text", "quote \" and \xff byte\n"},
-                          {"inf", std::numeric_limits<double>::infinity()}});
+  const Json line = json(
+      {{"text", "quote \" and \xff byte\n"}, {"inf", std::numeric_limits<double>::infinity()}});
   CHECK(line["text"] == "quote \" and \uFFFD byte\n");
   CHECK(line["inf"] == "inf");
   CHECK(line["level"] == "info");
@@ -86,8 +86,8 @@ TEST_CASE("real time shows as UTC, virtual time as seconds since the beginning")
 }
 
 TEST_CASE("colour adds only escape codes") {
-  std::string line = format_log_line(LogStyle::people, true, kNoClock, LogLevel::error, "x",
-                                     {{"rank", 3}});
+  std::string line =
+      format_log_line(LogStyle::people, true, kNoClock, LogLevel::error, "x", {{"rank", 3}});
   CHECK(line.find("\x1b[") != std::string::npos);
   for (size_t at; (at = line.find('\x1b')) != std::string::npos;) {
     line.erase(at, line.find('m', at) - at + 1);
@@ -169,8 +169,8 @@ TEST_CASE("threads that log at once keep their lines whole") {
 }
 
 TEST_CASE("levels read back from their names") {
-  for (const auto level : {LogLevel::debug, LogLevel::info, LogLevel::warn, LogLevel::error,
-                           LogLevel::off}) {
+  for (const auto level :
+       {LogLevel::debug, LogLevel::info, LogLevel::warn, LogLevel::error, LogLevel::off}) {
     CHECK(*parse_log_level(log_level_name(level)) == level);
   }
   CHECK(parse_log_level("loud").error().text() ==

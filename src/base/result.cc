@@ -18,24 +18,20 @@ Code code_of_errno(int number) {
     case ENOENT:
     case ESRCH:
     case ENXIO:
-    case ENODEV:
-      return Code::not_found;
+    case ENODEV: return Code::not_found;
     case EEXIST:
     case ENOTEMPTY:
-    case EADDRINUSE:
-      return Code::exists;
+    case EADDRINUSE: return Code::exists;
     case EACCES:
     case EPERM:
-    case EROFS:
-      return Code::denied;
+    case EROFS: return Code::denied;
     case ENOSPC:
     case EDQUOT:
     case EMFILE:
     case ENFILE:
     case ENOMEM:
     case EAGAIN:
-    case ENOBUFS:
-      return Code::exhausted;
+    case ENOBUFS: return Code::exhausted;
     case ECONNREFUSED:
     case ECONNRESET:
     case EPIPE:
@@ -44,27 +40,21 @@ Code code_of_errno(int number) {
     case ENETDOWN:
     case EHOSTDOWN:
     case ECONNABORTED:
-    case ENOTCONN:
-      return Code::unavailable;
-    case ETIMEDOUT:
-      return Code::deadline;
+    case ENOTCONN: return Code::unavailable;
+    case ETIMEDOUT: return Code::deadline;
     case EINVAL:
     case ENOTDIR:
     case EISDIR:
     case ENOEXEC:
     case ENAMETOOLONG:
     case E2BIG:
-    case ELOOP:
-      return Code::invalid;
+    case ELOOP: return Code::invalid;
     case ENOSYS:
     case EOPNOTSUPP:
     case EAFNOSUPPORT:
-    case EPROTONOSUPPORT:
-      return Code::unsupported;
-    case ECANCELED:
-      return Code::cancelled;
-    default:
-      return Code::io;
+    case EPROTONOSUPPORT: return Code::unsupported;
+    case ECANCELED: return Code::cancelled;
+    default: return Code::io;
   }
 }
 
@@ -113,7 +103,7 @@ std::string Error::text() const {
   return line + body_->message;
 }
 
-std::unexpected<Error> fail_errno_text(int number, std::string doing) {
+std::unexpected<Error> fail_errno_text(int number, std::string_view doing) {
   return std::unexpected<Error>(Error::from_errno(number, doing));
 }
 

@@ -70,7 +70,7 @@ std::unexpected<Error> fail(Code code, fmt::format_string<Args...> format, Args&
 inline std::unexpected<Error> fail(Error error) { return std::unexpected<Error>(std::move(error)); }
 
 // return fail_errno("open {}", path);   // reads errno
-std::unexpected<Error> fail_errno_text(int number, std::string doing);
+std::unexpected<Error> fail_errno_text(int number, std::string_view doing);
 template <class... Args>
 std::unexpected<Error> fail_errno(int number, fmt::format_string<Args...> format, Args&&... args) {
   return fail_errno_text(number, fmt::format(format, std::forward<Args>(args)...));
@@ -83,13 +83,13 @@ std::unexpected<Error> fail_errno(int number, fmt::format_string<Args...> format
 #define TUTTI_TRY_WITH(leave, declaration, expression)                         \
   auto TUTTI_JOIN(result_, __LINE__) = (expression);                           \
   if (!TUTTI_JOIN(result_, __LINE__)) [[unlikely]]                             \
-    leave ::std::unexpected(::std::move(TUTTI_JOIN(result_, __LINE__)).error()); \
+    leave std::unexpected(::std::move(TUTTI_JOIN(result_, __LINE__)).error()); \
   declaration = *::std::move(TUTTI_JOIN(result_, __LINE__))
-#define TUTTI_DO_WITH(leave, expression)                                       \
-  do {                                                                         \
-    auto try_result = (expression);                                            \
-    if (!try_result) [[unlikely]]                                              \
-      leave ::std::unexpected(::std::move(try_result).error());                \
+#define TUTTI_DO_WITH(leave, expression)                      \
+  do {                                                        \
+    auto try_result = (expression);                           \
+    if (!try_result) [[unlikely]]                             \
+      leave std::unexpected(::std::move(try_result).error()); \
   } while (false)
 
 // TRY(auto file, open(path));   the value, or return its error

@@ -62,9 +62,9 @@ TEST_CASE("errno keeps its words and gets the code a caller can act on") {
     int number;
     Code code;
   } cases[] = {
-      {ENOENT, Code::not_found},     {EEXIST, Code::exists},       {EACCES, Code::denied},
-      {ENOSPC, Code::exhausted},     {ECONNRESET, Code::unavailable}, {ETIMEDOUT, Code::deadline},
-      {EINVAL, Code::invalid},       {ENOSYS, Code::unsupported},  {ECANCELED, Code::cancelled},
+      {ENOENT, Code::not_found}, {EEXIST, Code::exists},          {EACCES, Code::denied},
+      {ENOSPC, Code::exhausted}, {ECONNRESET, Code::unavailable}, {ETIMEDOUT, Code::deadline},
+      {EINVAL, Code::invalid},   {ENOSYS, Code::unsupported},     {ECANCELED, Code::cancelled},
       {EIO, Code::io},
   };
   for (const auto& [number, code] : cases) {

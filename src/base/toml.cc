@@ -159,14 +159,16 @@ bool TomlReader::read(std::string_view key, Duration& value) {
                              "a duration such as \"250ms\" or a number of seconds");
     return false;
   }
-  const std::string text = node->is_string()    ? node->as_string()->get()
-                           : node->is_integer() ? fmt::format("{}", node->as_integer()->get())
-                                                : fmt::format("{:f}", node->as_floating_point()->get());
+  const std::string text = node->is_string() ? node->as_string()->get()
+                           : node->is_integer()
+                               ? fmt::format("{}", node->as_integer()->get())
+                               : fmt::format("{:f}", node->as_floating_point()->get());
   const auto duration = parse_duration(text);
   if (duration) {
     value = *duration;
   } else {
-    document_->complain(node, fmt::format("'{}': {}", table_->path_of(key), duration.error().text()));
+    document_->complain(node,
+                        fmt::format("'{}': {}", table_->path_of(key), duration.error().text()));
   }
   return duration.has_value();
 }

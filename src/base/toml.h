@@ -84,8 +84,9 @@ template <std::integral T>
 bool TomlReader::read(std::string_view key, T& value) {
   // TOML's integers are signed 64-bit; what does not fit both is out of range.
   constexpr int64_t least = std::is_signed_v<T> ? int64_t{std::numeric_limits<T>::min()} : 0;
-  constexpr int64_t most = sizeof(T) < sizeof(int64_t) ? static_cast<int64_t>(std::numeric_limits<T>::max())
-                                                       : std::numeric_limits<int64_t>::max();
+  constexpr int64_t most = sizeof(T) < sizeof(int64_t)
+                               ? static_cast<int64_t>(std::numeric_limits<T>::max())
+                               : std::numeric_limits<int64_t>::max();
   const Whole whole = read_whole(key, least, most);
   if (whole.found) value = static_cast<T>(whole.value);
   return whole.found;

@@ -86,8 +86,9 @@ TEST_CASE("an unknown key is reported with its line and the key that was meant")
 }
 
 TEST_CASE("a wrong type says what was expected and what is there") {
-  auto toml = reader_of("port = \"x\"\nname = 3\nflag = 1\nshare = true\nwait = []\nhosts = [1]\n"
-                        "tls = 1\nsize = 1.5\nlist = 1\nhost = [1]\n");
+  auto toml = reader_of(
+      "port = \"x\"\nname = 3\nflag = 1\nshare = true\nwait = []\nhosts = [1]\n"
+      "tls = 1\nsize = 1.5\nlist = 1\nhost = [1]\n");
   int port = 0;
   std::string name;
   bool flag = false;

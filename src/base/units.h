@@ -32,7 +32,9 @@ constexpr Instant kNever = Instant::max();
 constexpr int64_t to_ns(Duration duration) { return duration.count(); }
 constexpr int64_t to_ns(Instant instant) { return instant.time_since_epoch().count(); }
 constexpr Instant instant_from_ns(int64_t ns) { return Instant(Duration(ns)); }
-constexpr double to_seconds(Duration duration) { return static_cast<double>(duration.count()) * 1e-9; }
+constexpr double to_seconds(Duration duration) {
+  return static_cast<double>(duration.count()) * 1e-9;
+}
 
 constexpr uint64_t operator""_KiB(unsigned long long n) { return n << 10; }
 constexpr uint64_t operator""_MiB(unsigned long long n) { return n << 20; }

@@ -21,7 +21,8 @@ TEST_CASE("durations are read as people write them") {
 }
 
 TEST_CASE("what is not a duration is refused with the words of its own text") {
-  for (const auto* text : {"", " ", "s", "-1s", "1x", "1s2m", "1s1s", "5m10", "1..5s", "nan", "inf", "1e3s", "0x10", "1.5.5"}) {
+  for (const auto* text : {"", " ", "s", "-1s", "1x", "1s2m", "1s1s", "5m10", "1..5s", "nan", "inf",
+                           "1e3s", "0x10", "1.5.5"}) {
     CAPTURE(text);
     const auto parsed = parse_duration(text);
     REQUIRE(!parsed);
@@ -63,8 +64,8 @@ TEST_CASE("sizes are read with binary and decimal units") {
 }
 
 TEST_CASE("what is not a size is refused") {
-  for (const auto* text : {"", "KiB", "-1", "1Kb", "1.5", "1KiB2", "0.3B", "18446744073709551616",
-                           "17000000TiB"}) {
+  for (const auto* text :
+       {"", "KiB", "-1", "1Kb", "1.5", "1KiB2", "0.3B", "18446744073709551616", "17000000TiB"}) {
     CAPTURE(text);
     const auto parsed = parse_bytes(text);
     REQUIRE(!parsed);

@@ -8,7 +8,8 @@ namespace tutti::cli {
 namespace {
 
 int help(int, char**) {
-  fmt::print("tutti: many computers train one model as if they were one\n\nusage: tutti COMMAND\n\n");
+  fmt::print(
+      "tutti: many computers train one model as if they were one\n\nusage: tutti COMMAND\n\n");
   for (const Verb& verb : all_verbs()) {
     if (!verb.summary.empty()) fmt::print("  {:<10} {}\n", verb.name, verb.summary);
   }

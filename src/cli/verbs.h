@@ -10,7 +10,7 @@ namespace tutti::cli {
 
 struct Verb {
   std::string_view name;
-  std::string_view summary;  // one line for the help; empty hides the verb
+  std::string_view summary;            // one line for the help; empty hides the verb
   int (*main)(int argc, char** argv);  // argv[0] is "tutti <verb>"
 };
 

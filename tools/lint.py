@@ -1,0 +1,180 @@
+"""Checks the sources: clang-format, clang-tidy, ruff. `--fix` rewrites what can be rewritten.
+
+clang-tidy runs on every C++ source but the tests, and remembers the clean ones: a file is checked
+again when it, a header it includes, the checks, the flags or clang-tidy itself changed. It sees no
+precompiled header, so a file that forgot an include fails here.
+"""
+
+import argparse
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+CLEAN = ROOT / "build/lint"
+JOBS = os.cpu_count() or 1
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDE_ROOTS = (ROOT / "src", ROOT)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files git knows or would add: what is ignored is not ours to check."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "--deduplicate", *patterns],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    return [ROOT / name for name in sorted(listed) if (ROOT / name).is_file()]
+
+
+def run(*command: str | Path) -> bool:
+    sys.stdout.flush()
+    return subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def check_format(fix: bool) -> bool:
+    files = tracked("*.cc", "*.h", "*.inc")
+    if fix:
+        return run(BIN / "clang-format", "-i", *files)
+    done = subprocess.run(
+        [BIN / "clang-format", "--dry-run", "-Werror", *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    # Its own report repeats every line; the first place in each file is enough.
+    first_places = dict(re.findall(r"^(\S+?):(\d+):\d+: error", done.stderr, re.MULTILINE)[::-1])
+    for name, line in sorted(first_places.items()):
+        print(f"{Path(name).relative_to(ROOT)}:{line}: not in the house format; run: make format")
+    if done.returncode != 0 and not first_places:
+        print(done.stderr)
+    return done.returncode == 0
+
+
+def check_python(fix: bool) -> bool:
+    if fix:
+        return run(BIN / "ruff", "check", "--fix", "--quiet") and run(
+            BIN / "ruff", "format", "--quiet"
+        )
+    checked = run(BIN / "ruff", "check", "--quiet")
+    return run(BIN / "ruff", "format", "--check", "--quiet") and checked
+
+
+@functools.cache
+def project_includes(path: Path) -> frozenset[Path]:
+    """The headers of this repository that a file names itself."""
+    named = INCLUDE.findall(path.read_text())
+    candidates = (root / name for name in named for root in INCLUDE_ROOTS)
+    return frozenset(candidate for candidate in candidates if candidate.is_file())
+
+
+def everything_read_by(source: Path) -> list[Path]:
+    seen = {source}
+    waiting = [source]
+    while waiting:
+        new = project_includes(waiting.pop()) - seen
+        seen |= new
+        waiting += new
+    return sorted(seen)
+
+
+@functools.cache
+def digest_of(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+@functools.cache
+def flags() -> tuple[str, ...]:
+    nanobind = subprocess.run(
+        [sys.executable, "-m", "nanobind", "--include_dir"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return (
+        "-std=c++23",
+        "-Wall",
+        "-Wextra",
+        "-Wno-missing-field-initializers",
+        "-Wno-unknown-warning-option",
+        f"-I{ROOT / 'src'}",
+        f"-I{ROOT}",
+        f"-isystem{ROOT / 'build/release/generated'}",
+        f"-isystem{nanobind}",
+        f"-isystem{sysconfig.get_path('include')}",
+    )
+
+
+@functools.cache
+def version() -> bytes:
+    return subprocess.run([BIN / "clang-tidy", "--version"], check=True, capture_output=True).stdout
+
+
+def mark_of(source: Path) -> Path:
+    """Where it is noted that this file, as it is, was clean."""
+    key = hashlib.sha256(version() + digest_of(ROOT / ".clang-tidy") + " ".join(flags()).encode())
+    for path in everything_read_by(source):
+        key.update(digest_of(path))
+    return CLEAN / key.hexdigest()
+
+
+def tidy(source: Path) -> str:
+    """The complaints about one file; none leaves a mark."""
+    extra = ("-mavx2",) if source.stem.endswith("_avx2") else ()
+    done = subprocess.run(
+        [BIN / "clang-tidy", "--quiet", source, "--", *flags(), *extra],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 0:
+        mark_of(source).touch()
+        return ""
+    return done.stdout.strip() or done.stderr
+
+
+def check_tidy() -> bool:
+    CLEAN.mkdir(parents=True, exist_ok=True)
+    if tracked("src/*.proto") and not run("tools/build", "release", "protos"):
+        return False
+    sources = [
+        path
+        for path in tracked("src/*.cc", "sims/*.cc", "bench/*.cc", "python/*.cc")
+        if not path.stem.endswith(("_test", "_fuzz"))
+    ]
+    stale = [source for source in sources if not mark_of(source).exists()]
+    complaints: set[str] = set()
+    with ThreadPoolExecutor(JOBS) as pool:
+        for output in pool.map(tidy, stale):
+            if output and output not in complaints:
+                print(output, flush=True)
+                complaints.add(output)
+    print(f"clang-tidy: {len(stale)} of {len(sources)} files looked at again")
+    return not complaints
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fix", action="store_true", help="rewrite instead of complaining")
+    fix = parser.parse_args().fix
+    start = time.monotonic()
+    good = [check_format(fix), check_python(fix)]
+    if not fix:
+        good.append(check_tidy())
+    seconds = time.monotonic() - start
+    print(f"lint: {'clean' if all(good) else 'not clean'} in {seconds:.1f} s")
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
