@@ -1,0 +1,166 @@
+#include "cluster/keeper.h"
+
+#include <csignal>
+
+#include "base/version.h"
+#include "cluster/end_descendants.h"
+#include "cluster/keeper_messages.h"
+
+namespace tutti {
+namespace {
+
+// A controller that says nothing is not one.
+constexpr Duration kHelloPatience = 10s;
+
+Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope& session) {
+  auto accepted = co_await listener.accept();
+  if (!accepted) co_return;
+  next = std::move(*accepted);
+  session.cancel();
+}
+
+}  // namespace
+
+Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller) {
+  Keeper keeper(world, std::move(options));
+  co_return co_await keeper.run(std::move(controller));
+}
+
+Keeper::Keeper(World& world, KeeperOptions options) : world_(world), options_(std::move(options)) {}
+
+Task<Result<void>> Keeper::run(std::unique_ptr<Stream> controller) {
+  auto subreaper = world_.processes().become_subreaper();
+  if (!subreaper) co_return subreaper;
+  if (options_.group.empty()) {
+    no_group_because_ = "none was asked for";
+  } else {
+    auto group = world_.processes().create_group(options_.group);
+    if (group) group_ = std::move(*group);
+    if (!group) no_group_because_ = group.error().text();
+  }
+
+  Scope lives;
+  lives_ = &lives;
+  Task<Result<void>> serving = options_.linger.empty() ? serve_one(std::move(controller))
+                                                       : serve_and_linger(std::move(controller));
+  auto served = co_await std::move(serving);
+  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+  auto ended = co_await end_descendants(world_, std::move(everything));
+  lives.cancel();
+  auto joined = co_await lives.join();
+  lives_ = nullptr;
+  if (!ended) co_return ended;
+  // A session that broke off is how controllers die; one that could not begin is an error.
+  if (!served && served.error().code() != Code::unavailable) co_return served;
+  (void)joined;
+  co_return {};
+}
+
+// The listener stands before the first controller may die, so that the next finds it.
+Task<Result<void>> Keeper::serve_and_linger(std::unique_ptr<Stream> stream) {
+  Address address = Address::unix_socket(options_.linger);
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for the next controller"));
+  while (!shutdown_) {
+    std::unique_ptr<Stream> next;
+    Scope session;
+    if (stream != nullptr) session.spawn(serve_until_over(std::move(stream), session));
+    session.spawn(accept_next(**listener, next, session));
+    (void)co_await session.join();
+    if (Strand::current()->cancelled()) co_return fail(cancelled_error());
+    stream = std::move(next);
+  }
+  co_return {};
+}
+
+// A session that ends by itself leaves the keeper waiting for the next, unless it said shutdown.
+Task<void> Keeper::serve_until_over(std::unique_ptr<Stream> stream, Scope& session) {
+  auto served = co_await serve_one(std::move(stream));
+  (void)served;
+  if (shutdown_) session.cancel();
+}
+
+Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> connection) {
+  KeeperStream stream(std::move(connection));
+  const Instant patience = world_.clock().now() + kHelloPatience;
+  Task<Result<void>> greeting = welcome(stream);
+  auto greeted = co_await with_deadline(world_.clock(), patience, std::move(greeting));
+  if (!greeted) co_return greeted;
+  Scope session;
+  session.spawn(send_exits(stream));
+  session.spawn(read_commands(stream, session));
+  co_return co_await session.join();
+}
+
+Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
+  auto frame = co_await stream.receive();
+  if (!frame) co_return fail(std::move(frame).error());
+  keeper::Hello hello;
+  if (frame->kind != KeeperMessage::hello)
+    co_return fail(Code::invalid, "the first message must be a hello");
+  CO_TRY_DO(frame->parse(hello));
+  auto version = agree_on_version(hello);
+  if (!version) {
+    const keeper::Failure failure = to_failure(version.error());
+    (void)co_await stream.send(KeeperMessage::failure, failure);
+    co_return fail(std::move(version).error());
+  }
+  keeper::Welcome welcome;
+  welcome.set_version(*version);
+  welcome.set_program(fmt::format("tutti {}", kVersion));
+  welcome.set_pid(world_.processes().own_pid());
+  if (group_ != nullptr) welcome.set_group(group_->name());
+  welcome.set_no_group_because(no_group_because_);
+  co_return co_await stream.send(KeeperMessage::welcome, welcome);
+}
+
+Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
+  while (!shutdown_) {
+    auto frame = co_await stream.receive();
+    if (!frame) break;
+    KeeperFrame command = std::move(*frame);
+    auto handled = co_await handle(stream, std::move(command));
+    if (!handled) break;
+  }
+  session.cancel();
+}
+
+// Everything not yet acknowledged, oldest first, then what comes, many in one message.
+Task<void> Keeper::send_exits(KeeperStream& stream) {
+  uint64_t sent = 0;
+  while (true) {
+    keeper::Exited exited;
+    for (auto exit = exits_.upper_bound(sent); exit != exits_.end(); ++exit) {
+      *exited.add_ranks() = exit->second;
+      sent = exit->first;
+    }
+    if (exited.ranks_size() > 0) {
+      auto written = co_await stream.send(KeeperMessage::exited, exited);
+      if (!written) co_return;  // read_commands sees the end of the stream too
+      continue;
+    }
+    auto rung = co_await exit_bell_.recv();
+    if (!rung) co_return;
+    co_await yield();  // those that ended at the same time travel together
+  }
+}
+
+Task<void> Keeper::watch(uint32_t rank) {
+  Process& process = *ranks_.at(rank).process;
+  auto waited = co_await process.wait();
+  if (!waited) co_return;  // cancelled: the keeper is about to exit
+  HeldRank& held = ranks_.at(rank);
+  held.running = false;
+  keeper::Exited::Rank exited;
+  exited.set_sequence(next_sequence_);
+  exited.set_rank(rank);
+  exited.set_pid(process.pid());
+  exited.set_last_signal_sent(held.last_signal_sent);
+  exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
+  set_exit(*waited, exited);
+  exits_.emplace(next_sequence_++, std::move(exited));
+  char ring = 1;
+  exit_bell_.try_send(ring);
+}
+
+}  // namespace tutti

@@ -1,0 +1,60 @@
+#include "cluster/keeper_messages.h"
+
+#include <algorithm>
+
+#include "base/version.h"
+
+namespace tutti {
+
+keeper::Hello make_hello() {
+  keeper::Hello hello;
+  hello.set_lowest_version(kLowestKeeperVersion);
+  hello.set_highest_version(kHighestKeeperVersion);
+  hello.set_program(fmt::format("tutti {}", kVersion));
+  return hello;
+}
+
+Result<uint32_t> agree_on_version(const keeper::Hello& hello) {
+  const uint32_t highest = std::min(hello.highest_version(), kHighestKeeperVersion);
+  if (highest >= std::max(hello.lowest_version(), kLowestKeeperVersion)) return highest;
+  return fail(Code::unsupported,
+              "'{}' speaks versions {} to {} of the keeper's protocol, this keeper (tutti {}) {} "
+              "to {}; use a program that speaks one of these",
+              hello.program(), hello.lowest_version(), hello.highest_version(), kVersion,
+              kLowestKeeperVersion, kHighestKeeperVersion);
+}
+
+keeper::Failure to_failure(const Error& error) {
+  keeper::Failure failure;
+  failure.set_code(static_cast<uint32_t>(error.code()));
+  failure.set_message(error.message());
+  for (const std::string& doing : error.contexts()) failure.add_contexts(doing);
+  return failure;
+}
+
+Error to_error(const keeper::Failure& failure) {
+  const bool known = failure.code() <= static_cast<uint32_t>(Code::internal);
+  Error error(known ? static_cast<Code>(failure.code()) : Code::internal, failure.message());
+  for (const std::string& doing : failure.contexts()) error = error.context(doing);
+  return error;
+}
+
+void set_exit(const Exit& exit, keeper::Exited::Rank& into) {
+  into.set_code(exit.code);
+  into.set_signal(exit.signal);
+  into.set_core_dumped(exit.core_dumped);
+  into.set_user_time_ns(to_ns(exit.user_time));
+  into.set_system_time_ns(to_ns(exit.system_time));
+  into.set_peak_memory_bytes(exit.peak_memory_bytes);
+}
+
+Exit to_exit(const keeper::Exited::Rank& from) {
+  return {.code = from.code(),
+          .signal = from.signal(),
+          .core_dumped = from.core_dumped(),
+          .user_time = Duration(from.user_time_ns()),
+          .system_time = Duration(from.system_time_ns()),
+          .peak_memory_bytes = from.peak_memory_bytes()};
+}
+
+}  // namespace tutti
