@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "cluster/keeper.h"
 #include "cluster/keeper_messages.h"
@@ -60,16 +62,19 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
 Result<std::vector<uint32_t>> Keeper::spawn(const KeeperFrame& frame) {
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
-  for (const keeper::Spawn::Rank& rank : command.ranks())
+  std::set<uint32_t> named;
+  for (const keeper::Spawn::Rank& rank : command.ranks()) {
     if (ranks_.contains(rank.rank()))
       return fail(Code::exists, "rank {} runs already, or its exit was not acknowledged",
                   rank.rank());
+    if (!named.insert(rank.rank()).second)
+      return fail(Code::invalid, "rank {} is named twice", rank.rank());
+  }
   TRY(auto started, start_ranks(world_, command, frame.handles, group_.get()));
   std::vector<uint32_t> which;
   for (HeldRank& held : started) {
     which.push_back(held.rank);
-    const auto [place, fresh] = ranks_.emplace(held.rank, std::move(held));
-    if (!fresh) return fail(Code::invalid, "rank {} is named twice", which.back());
+    ranks_.emplace(which.back(), std::move(held));
   }
   for (const uint32_t rank : which) lives_->spawn(watch(rank));
   return which;

@@ -103,6 +103,8 @@ class Processes {
   virtual Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) = 0;
   // A group made earlier, by this process or a dead one.
   virtual Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) = 0;
+  // Ends and removes groups whose makers have died without doing so; gives how many.
+  virtual size_t sweep_groups() { return 0; }
   virtual pid_t own_pid() const = 0;
   // The user this process acts as; 0 in a world without users.
   virtual uid_t own_uid() const { return 0; }
