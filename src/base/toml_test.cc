@@ -69,6 +69,17 @@ TEST_CASE("a syntax error names file, line and column") {
   CHECK(parsed.error().text().starts_with("c.toml:2:5: "));
 }
 
+TEST_CASE("a broken file is an error, never a crash") {
+  for (const auto* text :
+       {"[\n", "[,", "[[\n", "a =", "=", "a.", "[a", "\"", "a = '", "a = [", "a = {", "a = 0x",
+        "a = 1979-", "\xff", "[a]\n[a]\n", "a = 1\na = 2\n"}) {
+    CAPTURE(text);
+    CHECK(!TomlReader::parse(text, "c.toml"));
+  }
+  const std::string deep(10'000, '[');
+  CHECK(!TomlReader::parse("a = " + deep, "c.toml"));
+}
+
 TEST_CASE("an unknown key is reported with its line and the key that was meant") {
   auto toml = reader_of("port = 1\n\nprot = 2\n[tls]\ncret = \"x\"\n[extra]\na = 1\n");
   int port = 0;
