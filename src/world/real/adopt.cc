@@ -30,7 +30,8 @@ Result<FdStream::Kind> socket_kind(int fd) {
     return fail(Code::unsupported, "descriptor {} is a socket, but not of a stream", fd);
   if (socket_option(fd, SO_ACCEPTCONN) == 1)
     return fail(Code::unsupported, "descriptor {} is a listening socket, not a stream", fd);
-  return socket_option(fd, SO_DOMAIN) == AF_UNIX ? FdStream::Kind::unix_socket : FdStream::Kind::tcp;
+  return socket_option(fd, SO_DOMAIN) == AF_UNIX ? FdStream::Kind::unix_socket
+                                                 : FdStream::Kind::tcp;
 }
 
 Result<FdStream::Kind> kind_of(int fd, const struct stat& info) {
@@ -48,8 +49,8 @@ Result<Handle> without_blocking(Handle fd, const struct stat& info) {
   if ((flags & O_NONBLOCK) != 0) return fd;
   if (!terminal_master(info)) {
     const std::string path = fmt::format("/proc/self/fd/{}", fd.number());
-    Handle again = own_fd(
-        open(path.c_str(), (flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    Handle again =
+        own_fd(open(path.c_str(), (flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     if (again.open()) return again;
   }
   if (fcntl(fd.number(), F_SETFL, flags | O_NONBLOCK) != 0)

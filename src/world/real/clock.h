@@ -8,7 +8,7 @@ namespace tutti {
 
 class RealClock final : public Clock, private TimerHost {
  public:
-  Instant now() const override;     // CLOCK_MONOTONIC
+  Instant now() const override;      // CLOCK_MONOTONIC
   int64_t unix_ns() const override;  // CLOCK_REALTIME
 
   // For the loop: fires what is due; no timer is due before earliest_ns().

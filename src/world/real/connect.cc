@@ -49,8 +49,7 @@ Task<Result<int>> handshake(Loop& loop, int fd) {
 Task<Result<std::unique_ptr<Stream>>> connect_tcp(Loop& loop, SocketAddress address,
                                                   Address wanted) {
   if (Strand::current()->cancelled()) co_return fail(cancelled_error());
-  Handle fd =
-      own_fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Handle fd = own_fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.open()) co_return failed(errno, wanted, address.text());
   const int on = 1;
   setsockopt(fd.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -50,7 +50,8 @@ TEST_CASE_FIXTURE(NetworkFixture, "a Unix path that is not there names the path"
 
 Task<Result<void>> connect_for(Loop& loop, Network& network, Address address, Duration time) {
   auto attempt = try_connect(network, address);
-  auto connected = co_await with_deadline(loop.clock(), loop.clock().now() + time, std::move(attempt));
+  auto connected =
+      co_await with_deadline(loop.clock(), loop.clock().now() + time, std::move(attempt));
   co_return connected;
 }
 
@@ -98,7 +99,9 @@ Task<void> meet_by_name(Network& network) {
   CHECK(heard == text);
 }
 
-TEST_CASE_FIXTURE(NetworkFixture, "a host is found by its name") { loop.run(meet_by_name(network)); }
+TEST_CASE_FIXTURE(NetworkFixture, "a host is found by its name") {
+  loop.run(meet_by_name(network));
+}
 
 // No name server is asked: a label has at most 63 letters.
 const std::string kNobody = std::string(70, 'n') + ".invalid";
@@ -112,8 +115,7 @@ TEST_CASE_FIXTURE(NetworkFixture, "a name that is nobody's says so") {
 
 Task<void> look_up_and_cancel(Loop& loop, Network& network, int count) {
   Scope scope;
-  for (int i = 0; i < count; ++i)
-    scope.spawn(try_connect(network, Address::tcp(kNobody, 80)));
+  for (int i = 0; i < count; ++i) scope.spawn(try_connect(network, Address::tcp(kNobody, 80)));
   auto slept = co_await loop.clock().sleep(count * 20us);  // before, while and after it answers
   CHECK(slept);
   scope.cancel();

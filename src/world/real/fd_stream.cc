@@ -29,7 +29,8 @@ using HandleRoom = std::array<char, CMSG_SPACE(FdStream::kMaxHandles * sizeof(in
 // Takes ownership of every descriptor that came with the message.
 std::vector<Handle> received_handles(msghdr& message) {
   std::vector<Handle> handles;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
@@ -67,7 +68,8 @@ Result<std::unique_ptr<Stream>> FdStream::open(Loop& loop, Handle fd, Kind kind,
 }
 
 FdStream::~FdStream() {
-  TUTTI_ASSERT(parked_read_ == nullptr && parked_write_ == nullptr, "a stream outlives its waiters");
+  TUTTI_ASSERT(parked_read_ == nullptr && parked_write_ == nullptr,
+               "a stream outlives its waiters");
   if (fd_.open()) loop_.remove(fd_.number(), *this);
 }
 
@@ -109,7 +111,8 @@ FdStream::Outcome FdStream::attempt_read(Read& read) {
   if (count >= 0) {
     if (handles_lost_) {
       read.set(fail(Code::exhausted,
-                    "read {}: handles that came were lost, too many are open; see `ulimit -n`", peer_));
+                    "read {}: handles that came were lost, too many are open; see `ulimit -n`",
+                    peer_));
       return Outcome::done;
     }
     // A socket that gave less than was asked for has no more, and its next byte or end will be

@@ -54,12 +54,12 @@ class FdStream final : public Stream, private Watch {
   Loop& loop_;
   Handle fd_;
   Kind kind_;
-  bool readable_ = true;       // false: drained, and the loop will tell when that changes
-  bool ended_ = false;         // the other end is done: what is left to read ends without a report
-  bool came_in_parts_ = false; // the last read stopped at handles, not because there was no more
-  bool handles_lost_ = false;  // the last read had no room for all handles
-  bool told_of_room_ = false;  // EPOLLOUT is asked for
-  bool full_ = false;          // the last write was refused, and room will be reported
+  bool readable_ = true;        // false: drained, and the loop will tell when that changes
+  bool ended_ = false;          // the other end is done: what is left to read ends without a report
+  bool came_in_parts_ = false;  // the last read stopped at handles, not because there was no more
+  bool handles_lost_ = false;   // the last read had no room for all handles
+  bool told_of_room_ = false;   // EPOLLOUT is asked for
+  bool full_ = false;           // the last write was refused, and room will be reported
   uint8_t reads_this_turn_ = 0;
   uint8_t writes_this_turn_ = 0;
   Read* parked_read_ = nullptr;

@@ -46,7 +46,8 @@ bool same_file(const Handle& a, const Handle& b) {
          of_a.st_ino == of_b.st_ino && of_a.st_dev == of_b.st_dev;
 }
 
-Task<Result<void>> write_with(Stream& stream, std::string text, const std::vector<Handle>& handles) {
+Task<Result<void>> write_with(Stream& stream, std::string text,
+                              const std::vector<Handle>& handles) {
   auto written = co_await stream.write(as_bytes(text), handles);
   co_return written;
 }
@@ -159,7 +160,8 @@ Task<void> no_room(Stream& from, Stream& to) {
   CHECK(came.empty());
 }
 
-TEST_CASE_FIXTURE(HandleFixture, "handles that find no room are an error and leave nothing behind") {
+TEST_CASE_FIXTURE(HandleFixture,
+                  "handles that find no room are an error and leave nothing behind") {
   loop.run(no_room(*a, *b));
 }
 

@@ -78,9 +78,7 @@ TEST_CASE("what is written at one end is read at the other, whole and in order")
   NetworkFixture fixture;
   TemporaryFolder folder;
   SUBCASE("TCP") { fixture.loop.run(transfer_over(fixture.network, kLoopback)); }
-  SUBCASE("TCP v6") {
-    fixture.loop.run(transfer_over(fixture.network, Address::tcp("::1", 0)));
-  }
+  SUBCASE("TCP v6") { fixture.loop.run(transfer_over(fixture.network, Address::tcp("::1", 0))); }
   SUBCASE("Unix") {
     fixture.loop.run(transfer_over(fixture.network, Address::unix_socket(folder.path + "/s")));
   }

@@ -39,10 +39,8 @@ bool connection_is_gone(int number) {
     case EHOSTDOWN:
     case ENONET:
     case EHOSTUNREACH:
-    case ENETUNREACH:
-      return true;
-    default:
-      return false;
+    case ENETUNREACH: return true;
+    default: return false;
   }
 }
 
@@ -90,8 +88,7 @@ Result<void> remove_stale(const std::string& path, const SocketAddress& address)
 Result<std::unique_ptr<RealListener>> RealListener::start(Loop& loop, Handle fd, Address address) {
   if (::listen(fd.number(), kBacklog) != 0)
     return fail_errno(errno, "listen at {}", address.text());
-  std::unique_ptr<RealListener> listener(
-      new RealListener(loop, std::move(fd), std::move(address)));
+  std::unique_ptr<RealListener> listener(new RealListener(loop, std::move(fd), std::move(address)));
   auto added = loop.add(listener->fd_.number(), EPOLLIN, listener->readiness_);
   if (!added) {
     listener->fd_.close();
@@ -124,7 +121,7 @@ Task<Result<std::unique_ptr<Listener>>> RealListener::unix_socket(Loop& loop, Ad
   fchmod(fd.number(), S_IRUSR | S_IWUSR);
   if (bind(fd.number(), raw.raw(), raw.size) != 0)
     co_return fail_errno(errno, "listen at {}", address.text());
-  struct stat made {};
+  struct stat made{};
   lstat(address.host.c_str(), &made);
   auto listener = start(loop, std::move(fd), address);
   if (!listener) {

@@ -38,7 +38,7 @@ class RealListener final : public Listener {
   Address address_;
   Readiness readiness_;
   bool exhausted_ = false;
-  struct stat path_ {};  // the file we made, of a Unix socket
+  struct stat path_{};  // the file we made, of a Unix socket
 };
 
 }  // namespace tutti

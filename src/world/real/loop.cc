@@ -38,9 +38,7 @@ Loop::Loop(LoopOptions options)
   TUTTI_ASSERT(alarm && wakeup, "a new epoll takes a timer and an event");
 }
 
-Loop::~Loop() {
-  TUTTI_ASSERT(posted_.empty(), "what was posted runs before its loop dies");
-}
+Loop::~Loop() { TUTTI_ASSERT(posted_.empty(), "what was posted runs before its loop dies"); }
 
 Result<void> Loop::add(int fd, uint32_t events, Watch& watch) {
   epoll_event event{events | EPOLLET, {.ptr = &watch}};

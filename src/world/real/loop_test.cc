@@ -32,7 +32,8 @@ Task<Duration> sleep_for(Loop& loop, Duration duration) {
 
 TEST_CASE("a sleep ends after its time, however short or past") {
   Loop loop;
-  for (Duration duration : {Duration(-5ms), Duration(0), Duration(1ns), Duration(70us), Duration(3ms)})
+  for (Duration duration :
+       {Duration(-5ms), Duration(0), Duration(1ns), Duration(70us), Duration(3ms)})
     CHECK(loop.run(sleep_for(loop, duration)) >= duration);
 }
 
@@ -46,7 +47,8 @@ Task<void> note_when(Loop& loop, Instant at, std::vector<Instant>& fired) {
 Task<void> many_sleeps(Loop& loop, std::vector<Instant>& fired) {
   const Instant from = loop.clock().now();
   Scope scope;
-  for (int i = 0; i < 1000; ++i) scope.spawn(note_when(loop, from + (i * 7919 % 1000) * 20us, fired));
+  for (int i = 0; i < 1000; ++i)
+    scope.spawn(note_when(loop, from + (i * 7919 % 1000) * 20us, fired));
   auto joined = co_await scope.join();
   CHECK(joined.has_value());
 }
@@ -65,7 +67,8 @@ Task<Result<void>> sleep_result(Loop& loop, Duration duration) {
 }
 
 Task<Result<void>> early_deadline(Loop& loop) {
-  auto result = co_await with_deadline(loop.clock(), loop.clock().now() + 2ms, sleep_result(loop, 1h));
+  auto result =
+      co_await with_deadline(loop.clock(), loop.clock().now() + 2ms, sleep_result(loop, 1h));
   co_return result;
 }
 

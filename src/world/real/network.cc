@@ -58,7 +58,8 @@ Result<Network::Pair> RealNetwork::pair() {
     return fail_errno(errno, "make a pair of sockets");
   Handle ours = own_fd(fds[0]);
   Handle theirs = own_fd(fds[1]);
-  TRY(auto stream, FdStream::open(loop_, std::move(ours), FdStream::Kind::unix_socket, "socket pair"));
+  TRY(auto stream,
+      FdStream::open(loop_, std::move(ours), FdStream::Kind::unix_socket, "socket pair"));
   return Pair{std::move(stream), std::move(theirs)};
 }
 

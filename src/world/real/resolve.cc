@@ -37,7 +37,7 @@ class Lookup final : public Runnable {
 
   const Address address_;
   std::mutex lock_;
-  Loop* loop_;  // guarded by lock_; null once nobody waits
+  Loop* loop_;           // guarded by lock_; null once nobody waits
   bool posted_ = false;  // guarded by lock_
   LookupWait& waiter_;
   int code_ = 0;
@@ -78,8 +78,10 @@ Result<void> Lookup::start(std::shared_ptr<Lookup> lookup) {
   const std::string& host = lookup->address_.host;
   if (lookups.fetch_add(1) >= kMaxLookups) {
     lookups.fetch_sub(1);
-    return fail(Code::exhausted, "look up {}: {} lookups are waiting for an answer; do the name "
-                "servers of /etc/resolv.conf answer?", host, kMaxLookups);
+    return fail(Code::exhausted,
+                "look up {}: {} lookups are waiting for an answer; do the name "
+                "servers of /etc/resolv.conf answer?",
+                host, kMaxLookups);
   }
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
