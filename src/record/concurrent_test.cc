@@ -20,7 +20,9 @@ namespace {
 const EventKind kMark("test.mark", "number", "proof");
 
 // Every field of a record follows from its number, so that a mix of two records shows.
-int64_t proof_of(int64_t number) { return number * 0x9E3779B97F4A7C1 + 12345; }
+int64_t proof_of(int64_t number) {
+  return static_cast<int64_t>(static_cast<uint64_t>(number) * 0x9E3779B97F4A7C15 + 12345);
+}
 SpanId span_of(int64_t number) { return static_cast<SpanId>(number) * 31 + 7; }
 
 void mark(Recorder& recorder, int64_t number) {
