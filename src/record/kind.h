@@ -26,8 +26,8 @@ class EventKind {
   // Where a recording's table of kinds has it; 0 is "unnamed".
   uint32_t index() const { return index_; }
 
-  static constexpr uint32_t kMaxKinds = 4096;    // names are few and chosen by programmers
-  static constexpr size_t kMaxTextBytes = 104;   // one entry of a recording's table
+  static constexpr uint32_t kMaxKinds = 4096;   // names are few and chosen by programmers
+  static constexpr size_t kMaxTextBytes = 104;  // one entry of a recording's table
 
   struct Names {
     std::string name;

@@ -33,8 +33,8 @@ struct Header {
   uint32_t kinds;
   uint32_t cells;
   uint64_t pid;
-  int64_t created_ns;       // on the monotonic clock of the records
-  int64_t created_unix_ns;  // the same moment since 1970
+  int64_t created_ns;            // on the monotonic clock of the records
+  int64_t created_unix_ns;       // the same moment since 1970
   std::array<char, 64> host;     // UTF-8, zeros after its end
   std::array<char, 64> process;  // the same
   uint64_t check;                // XXH3 of everything above

@@ -54,7 +54,8 @@ Result<Header> parse_header(Bytes start, uint64_t size) {
                 header.version, record_layout::kVersion);
   const uint64_t check = hash64(start.first(offsetof(Header, check)));
   if (header.check != check)
-    return fail(Code::corrupt, "the header, bytes 0 to {}, is damaged: its hash is {:016x}, not {:016x}",
+    return fail(Code::corrupt,
+                "the header, bytes 0 to {}, is damaged: its hash is {:016x}, not {:016x}",
                 offsetof(Header, check), check, header.check);
   TRY_DO(check_shape(header));
   if (size < file_bytes(header))
@@ -84,7 +85,8 @@ std::vector<Recording::Kind> parse_kinds(Bytes file, const Header& header) {
     const std::string_view text(entry.text.data(), entry.text.size());
     const size_t a_at = entry.name_bytes;
     const size_t b_at = a_at + entry.a_bytes;
-    kinds.push_back({std::string(text.substr(0, a_at)), std::string(text.substr(a_at, entry.a_bytes)),
+    kinds.push_back({std::string(text.substr(0, a_at)),
+                     std::string(text.substr(a_at, entry.a_bytes)),
                      std::string(text.substr(b_at, entry.b_bytes))});
   }
   return kinds;

@@ -23,9 +23,9 @@ struct Record {
   uint32_t kind = 0;      // always an index into Recording::kinds
   uint16_t thread = 0;
   Op op = Op::event;
-  uint64_t span = 0;    // begin, end: the span; event: the span it belongs to, or 0
-  uint64_t parent = 0;  // begin: the enclosing span, or 0
-  int64_t began_ns = 0; // end: when the span began
+  uint64_t span = 0;     // begin, end: the span; event: the span it belongs to, or 0
+  uint64_t parent = 0;   // begin: the enclosing span, or 0
+  int64_t began_ns = 0;  // end: when the span began
   int64_t a = 0;
   int64_t b = 0;
 };

@@ -28,9 +28,7 @@ struct Bench {
   SharedRing ring{clock, kSmall};
 
   // The bytes of slot 0 in a copy of the file.
-  static size_t slot_at(std::string_view bytes) {
-    return bytes.size() - kRecords * sizeof(Slot);
-  }
+  static size_t slot_at(std::string_view bytes) { return bytes.size() - kRecords * sizeof(Slot); }
 };
 
 std::string error_of(std::string_view bytes) {
@@ -85,9 +83,9 @@ TEST_CASE("a file that was cut short is refused with the byte it ends at") {
   const std::string bytes = bench.ring.bytes();
   CHECK(error_of(bytes.substr(0, 100)) ==
         "cut short within the header: 100 of 4096 bytes are there");
-  CHECK(error_of(bytes.substr(0, bytes.size() - 1)) ==
-        fmt::format("cut short at byte {}: the header promises {}", bytes.size() - 1,
-                    bytes.size()));
+  CHECK(
+      error_of(bytes.substr(0, bytes.size() - 1)) ==
+      fmt::format("cut short at byte {}: the header promises {}", bytes.size() - 1, bytes.size()));
   CHECK(error_of(bytes) == "");
 }
 

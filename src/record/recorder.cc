@@ -22,9 +22,7 @@ uint16_t number_this_thread() {
   this_thread = static_cast<uint16_t>(threads_seen.fetch_add(1) % UINT16_MAX + 1);
   return this_thread;
 }
-uint16_t thread_number() {
-  return this_thread != 0 ? this_thread : number_this_thread();
-}
+uint16_t thread_number() { return this_thread != 0 ? this_thread : number_this_thread(); }
 
 // Every word of a recording is stored as an atomic, since readers look while we write.
 void store_word(std::byte* at, uint64_t word, std::memory_order order) {
@@ -186,8 +184,7 @@ uint64_t Recorder::write(Op op, EventKind kind, int64_t time_ns, SpanId span, in
   const uint64_t thread = thread_number();
   const uint64_t lane = thread & lane_mask_;
   auto* position_word = reinterpret_cast<uint64_t*>(positions_ + lane * kPositionStride);
-  const uint64_t position =
-      std::atomic_ref(*position_word).fetch_add(1, std::memory_order_relaxed);
+  const uint64_t position = std::atomic_ref(*position_word).fetch_add(1, std::memory_order_relaxed);
   const uint64_t sequence = ((position << lane_bits_) | lane) + 1;
   if (op == Op::begin) span = sequence;
 

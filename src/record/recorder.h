@@ -42,11 +42,11 @@ using SpanId = uint64_t;
 class Recorder {
  public:
   struct Options {
-    std::string process;               // for people: "agent", "worker 3"
-    uint32_t lanes = 4;                // threads meet in a lane only when there are more of them
-    uint32_t records_per_lane = 16384; // 64 bytes each: 4 MiB in all. Both: powers of two
-    uint32_t kinds = 512;              // 128 bytes each
-    uint32_t cells = 256;              // counters and gauges, 128 bytes each
+    std::string process;                // for people: "agent", "worker 3"
+    uint32_t lanes = 4;                 // threads meet in a lane only when there are more of them
+    uint32_t records_per_lane = 16384;  // 64 bytes each: 4 MiB in all. Both: powers of two
+    uint32_t kinds = 512;               // 128 bytes each
+    uint32_t cells = 256;               // counters and gauges, 128 bytes each
   };
 
   // A new file at the path, in place of one that is there. All of its space is taken now, so that

@@ -18,7 +18,8 @@ namespace tutti {
 
 class SharedRing {
  public:
-  SharedRing(Clock& clock, const Recorder::Options& options) : size_(*Recorder::size_bytes(options)) {
+  SharedRing(Clock& clock, const Recorder::Options& options)
+      : size_(*Recorder::size_bytes(options)) {
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     TUTTI_ASSERT(memory != MAP_FAILED, "tests have memory");
     memory_ = static_cast<std::byte*>(memory);
