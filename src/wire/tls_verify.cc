@@ -1,0 +1,99 @@
+#include "wire/tls_verify.h"
+
+#include <openssl/err.h>
+
+#include <optional>
+
+#include "wire/certificates.h"
+#include "wire/openssl.h"
+
+namespace tutti::wire {
+
+namespace {
+
+TlsVerifier& verifier_of(X509_STORE_CTX& chain) {
+  void* ssl = X509_STORE_CTX_get_ex_data(&chain, SSL_get_ex_data_X509_STORE_CTX_idx());
+  return *static_cast<TlsVerifier*>(SSL_get_app_data(static_cast<SSL*>(ssl)));
+}
+
+int ask_verifier(X509_STORE_CTX* chain, void*) { return verifier_of(*chain).verify(*chain) ? 1 : 0; }
+
+// The rules judge when a certificate holds, in their words; OpenSSL judges the authority's.
+int leave_time_to_rules(int ok, X509_STORE_CTX* chain) {
+  const int error = X509_STORE_CTX_get_error(chain);
+  const bool of_time = error == X509_V_ERR_CERT_HAS_EXPIRED || error == X509_V_ERR_CERT_NOT_YET_VALID;
+  if (ok == 1 || !of_time || X509_STORE_CTX_get_error_depth(chain) != 0) return ok;
+  X509_STORE_CTX_set_error(chain, X509_V_OK);
+  return 1;
+}
+
+bool means_nobody_vouches(int error) {
+  switch (error) {
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+    case X509_V_ERR_CERT_UNTRUSTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// OpenSSL turns each into an alert of its own; tls_errors.cc reads them back.
+int verify_error_of(Refusal why) {
+  switch (why) {
+    case Refusal::unknown_authority:
+    case Refusal::other_cluster: return X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY;
+    case Refusal::expired: return X509_V_ERR_CERT_HAS_EXPIRED;
+    case Refusal::not_yet_valid: return X509_V_ERR_CERT_NOT_YET_VALID;
+    case Refusal::role: return X509_V_ERR_INVALID_PURPOSE;
+    case Refusal::name: return X509_V_ERR_APPLICATION_VERIFICATION;
+  }
+  return X509_V_ERR_UNSPECIFIED;
+}
+
+// Whether our authority signed the certificate; an error when it is unfit for another reason.
+Result<bool> our_authority_vouches(X509_STORE_CTX& chain, int64_t now_unix_s) {
+  X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(&chain), now_unix_s);
+  X509_STORE_CTX_set_verify_cb(&chain, leave_time_to_rules);
+  const bool verified = X509_verify_cert(&chain) == 1;
+  ERR_clear_error();
+  if (verified) return true;
+  const int error = X509_STORE_CTX_get_error(&chain);
+  if (means_nobody_vouches(error)) return false;
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED)
+    return fail(Code::denied, "our cluster's authority itself has expired; make a new one and issue "
+                              "all certificates anew");
+  return fail(Code::denied, "the other side's certificate is unfit: {}",
+              X509_verify_cert_error_string(error));
+}
+
+}  // namespace
+
+void verify_with_attached(ssl_ctx_st& context) {
+  SSL_CTX_set_verify(&context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_cert_verify_callback(&context, ask_verifier, nullptr);
+}
+
+void attach_verifier(ssl_st& ssl, TlsVerifier& verifier) { SSL_set_app_data(&ssl, &verifier); }
+
+Result<Identity> verify_peer(x509_store_ctx_st& chain, const Claim& ours,
+                             const Expectation& expected, Side side, int64_t now_unix_s) {
+  TRY(const bool vouched, our_authority_vouches(chain, now_unix_s));
+  auto claim = read_claim(*X509_STORE_CTX_get0_cert(&chain));
+  if (!claim) {
+    X509_STORE_CTX_set_error(&chain, X509_V_ERR_CERT_REJECTED);
+    return fail(claim.error());
+  }
+  if (vouched) claim->authority = ours.authority;
+  if (const auto refused = judge(*claim, ours, expected, side, now_unix_s)) {
+    X509_STORE_CTX_set_error(&chain, verify_error_of(refused->why));
+    return fail(Code::denied, "{}", refused->text);
+  }
+  return claim->identity;
+}
+
+}  // namespace tutti::wire
