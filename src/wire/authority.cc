@@ -111,7 +111,9 @@ int64_t last_second(X509& certificate) {
 }  // namespace
 
 Authority::Authority(std::string cluster, x509_st* certificate, evp_pkey_st* key)
-    : cluster_(std::move(cluster)), certificate_(certificate, X509_free), key_(key, EVP_PKEY_free) {}
+    : cluster_(std::move(cluster)),
+      certificate_(certificate, X509_free),
+      key_(key, EVP_PKEY_free) {}
 
 Result<Authority> Authority::create(const std::string& cluster, int64_t now_unix_s) {
   TRY_DO(check_name("cluster", cluster));
@@ -120,11 +122,10 @@ Result<Authority> Authority::create(const std::string& cluster, int64_t now_unix
                     now_unix_s + kAuthorityLifetime_s};
   TRY(X509Pointer certificate, draft_certificate(draft, *key));
   // Its own children cannot sign others: pathlen 0.
-  const bool extended = add_extensions(
-      *certificate, *certificate,
-      {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
-       {NID_key_usage, "critical,keyCertSign,cRLSign"},
-       {NID_subject_key_identifier, "hash"}});
+  const bool extended = add_extensions(*certificate, *certificate,
+                                       {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
+                                        {NID_key_usage, "critical,keyCertSign,cRLSign"},
+                                        {NID_subject_key_identifier, "hash"}});
   if (!extended) return openssl_failed("making the authority's certificate");
   TRY_DO(sign(*certificate, *certificate, *key));
   return Authority(cluster, certificate.release(), key.release());
@@ -138,7 +139,8 @@ Result<Authority> Authority::from_pem(std::string_view certificate_pem, std::str
     return fail(Code::corrupt, "the authority's certificate is damaged ({})",
                 take_openssl_errors());
   KeyPointer key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
-  if (!key) return fail(Code::corrupt, "the authority's key is damaged ({})", take_openssl_errors());
+  if (!key)
+    return fail(Code::corrupt, "the authority's key is damaged ({})", take_openssl_errors());
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     ERR_clear_error();
     return fail(Code::corrupt, "the authority's key is not its certificate's");
@@ -171,7 +173,8 @@ Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_un
                 kAuthorityLifetime_s / kDay_s, options.lifetime_s);
   const int64_t authority_end = last_second(*certificate_);
   if (now_unix_s > authority_end)
-    return fail(Code::denied, "the authority of cluster {} itself expired on {}; move its folder "
+    return fail(Code::denied,
+                "the authority of cluster {} itself expired on {}; move its folder "
                 "away, so that a new one is made, and issue all certificates anew",
                 cluster_, utc_text(authority_end));
 
@@ -180,13 +183,13 @@ Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_un
                     std::min(now_unix_s + options.lifetime_s - 1, authority_end)};
   TRY(KeyPointer key, make_key());
   TRY(X509Pointer leaf, draft_certificate(draft, *key));
-  const bool extended = add_extensions(
-      *leaf, *certificate_,
-      {{NID_basic_constraints, "critical,CA:FALSE"},
-       {NID_key_usage, "critical,digitalSignature"},
-       {NID_ext_key_usage, "serverAuth,clientAuth"},  // agents are called and call
-       {NID_authority_key_identifier, "keyid:always"},
-       {NID_subject_alt_name, "critical,URI:" + identity_uri(identity)}});
+  const bool extended =
+      add_extensions(*leaf, *certificate_,
+                     {{NID_basic_constraints, "critical,CA:FALSE"},
+                      {NID_key_usage, "critical,digitalSignature"},
+                      {NID_ext_key_usage, "serverAuth,clientAuth"},  // agents are called and call
+                      {NID_authority_key_identifier, "keyid:always"},
+                      {NID_subject_alt_name, "critical,URI:" + identity_uri(identity)}});
   if (!extended) return openssl_failed("making a certificate");
   TRY_DO(sign(*leaf, *certificate_, *key_));
   X509_up_ref(certificate_.get());

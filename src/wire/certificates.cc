@@ -44,8 +44,9 @@ Result<std::string> only_uri(X509& certificate) {
                 static_cast<size_t>(ASN1_STRING_length(text)));
   }
   if (!uri)
-    return fail(Code::denied, "the certificate names nobody (no tutti:// URI in it); it was not "
-                              "issued by a Tutti cluster");
+    return fail(Code::denied,
+                "the certificate names nobody (no tutti:// URI in it); it was not "
+                "issued by a Tutti cluster");
   return *uri;
 }
 
@@ -76,8 +77,8 @@ std::string key_fingerprint(x509_st& certificate) {
 }
 
 Result<Certificate> Certificate::make(evp_pkey_st* key, x509_st* leaf, x509_st* authority) {
-  auto body = std::make_shared<Body>(
-      Body{KeyPointer(key), X509Pointer(leaf), X509Pointer(authority), {}});
+  auto body =
+      std::make_shared<Body>(Body{KeyPointer(key), X509Pointer(leaf), X509Pointer(authority), {}});
   TRY(body->claim, read_claim(*leaf));
   body->claim.authority = key_fingerprint(*authority);
   return Certificate(std::move(body));
@@ -91,9 +92,12 @@ Result<Certificate> Certificate::from_pem(std::string_view pem) {
   X509Pointer leaf(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   X509Pointer authority(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   if (!key || !leaf || !authority)
-    return fail(Code::corrupt, "{} is missing or damaged ({}); a certificate file holds a PRIVATE "
+    return fail(Code::corrupt,
+                "{} is missing or damaged ({}); a certificate file holds a PRIVATE "
                 "KEY and two CERTIFICATE blocks: the holder's, then the authority's",
-                !key ? "the key" : !leaf ? "the certificate" : "the authority's certificate",
+                !key    ? "the key"
+                : !leaf ? "the certificate"
+                        : "the authority's certificate",
                 take_openssl_errors());
   if (X509_check_private_key(leaf.get(), key.get()) != 1) {
     ERR_clear_error();

@@ -25,8 +25,8 @@ std::string age_text(int64_t seconds) {
     int64_t seconds;
     std::string_view name;
   };
-  constexpr std::array<Unit, 4> kUnits = {{{86400, "day"}, {3600, "hour"}, {60, "minute"},
-                                           {1, "second"}}};
+  constexpr std::array<Unit, 4> kUnits = {
+      {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}}};
   for (const Unit& unit : kUnits) {
     if (seconds < unit.seconds && unit.seconds != 1) continue;
     const int64_t count = seconds / unit.seconds;
@@ -41,10 +41,9 @@ std::string renewal(const Identity& identity) {
 }
 
 Refused expired(const Claim& claim, std::string_view whose, int64_t now_unix_s) {
-  return {Refusal::expired,
-          fmt::format("{} expired {} ago on {}; {}", whose,
-                      age_text(now_unix_s - claim.not_after_unix_s),
-                      utc_text(claim.not_after_unix_s), renewal(claim.identity))};
+  return {Refusal::expired, fmt::format("{} expired {} ago on {}; {}", whose,
+                                        age_text(now_unix_s - claim.not_after_unix_s),
+                                        utc_text(claim.not_after_unix_s), renewal(claim.identity))};
 }
 
 Refused not_yet_valid(const Claim& claim, std::string_view whose, int64_t now_unix_s) {
@@ -58,10 +57,11 @@ Refused not_yet_valid(const Claim& claim, std::string_view whose, int64_t now_un
 Refused not_of_our_authority(const Claim& theirs, const Claim& ours) {
   const std::string who = identity_text(theirs.identity);
   if (theirs.identity.cluster != ours.identity.cluster) {
-    return {Refusal::other_cluster,
-            fmt::format("the other side is {}, we are {} of cluster {}; check the address, or use a "
-                        "certificate of that cluster",
-                        who, role_name(ours.identity.role), ours.identity.cluster)};
+    return {
+        Refusal::other_cluster,
+        fmt::format("the other side is {}, we are {} of cluster {}; check the address, or use a "
+                    "certificate of that cluster",
+                    who, role_name(ours.identity.role), ours.identity.cluster)};
   }
   return {Refusal::unknown_authority,
           fmt::format("the other side says it is {}, but not our authority signed that: its "
@@ -73,13 +73,12 @@ Refused not_of_our_authority(const Claim& theirs, const Claim& ours) {
 Refused wrong_role(const Claim& theirs, const Claim& ours, const Expectation& expected, Side side) {
   const std::string_view their_role = role_name(theirs.identity.role);
   if (side == Side::accepting) {
-    return {Refusal::role, fmt::format("{} {} may not call the {}; it serves {}", their_role,
-                                       theirs.identity.name, role_name(ours.identity.role),
-                                       expected.roles.text())};
+    return {Refusal::role,
+            fmt::format("{} {} may not call the {}; it serves {}", their_role, theirs.identity.name,
+                        role_name(ours.identity.role), expected.roles.text())};
   }
-  return {Refusal::role,
-          fmt::format("the other side is {} {}, not {}; check the address", their_role,
-                      theirs.identity.name, expected.roles.text())};
+  return {Refusal::role, fmt::format("the other side is {} {}, not {}; check the address",
+                                     their_role, theirs.identity.name, expected.roles.text())};
 }
 
 }  // namespace
@@ -111,8 +110,7 @@ std::string identity_uri(const Identity& identity) {
 
 Result<Identity> parse_identity_uri(std::string_view uri) {
   std::string_view rest = uri;
-  if (!rest.starts_with(kScheme))
-    return fail(Code::invalid, "an identity begins with {}", kScheme);
+  if (!rest.starts_with(kScheme)) return fail(Code::invalid, "an identity begins with {}", kScheme);
   rest.remove_prefix(kScheme.size());
   const size_t first = rest.find('/');
   const size_t second = first == std::string_view::npos ? first : rest.find('/', first + 1);
@@ -160,8 +158,7 @@ std::optional<Refused> judge(const Claim& theirs, const Claim& ours, const Expec
   if (theirs.authority.empty() || theirs.authority != ours.authority ||
       who.cluster != ours.identity.cluster)
     return not_of_our_authority(theirs, ours);
-  const std::string whose =
-      fmt::format("the certificate of {} {}", role_name(who.role), who.name);
+  const std::string whose = fmt::format("the certificate of {} {}", role_name(who.role), who.name);
   if (now_unix_s >= theirs.not_after_unix_s) return expired(theirs, whose, now_unix_s);
   if (now_unix_s < theirs.not_before_unix_s) return not_yet_valid(theirs, whose, now_unix_s);
   if (!expected.roles.has(who.role)) return wrong_role(theirs, ours, expected, side);
@@ -181,21 +178,24 @@ Error refused_by_peer(Refusal why, const Claim& ours, int64_t now_unix_s) {
   switch (why) {
     case Refusal::unknown_authority:
     case Refusal::other_cluster:
-      reason = fmt::format("its authority did not sign {}; check the address, or get a certificate "
-                           "of that cluster",
-                           whose);
+      reason = fmt::format(
+          "its authority did not sign {}; check the address, or get a certificate "
+          "of that cluster",
+          whose);
       break;
     case Refusal::expired:
       reason = now_unix_s >= ours.not_after_unix_s
                    ? expired(ours, whose, now_unix_s).text
-                   : fmt::format("it says that {} expired, but it holds until {} and here it is {}; "
-                                 "one of the two clocks is wrong: compare `date -u` on both hosts",
-                                 whose, utc_text(ours.not_after_unix_s), utc_text(now_unix_s));
+                   : fmt::format(
+                         "it says that {} expired, but it holds until {} and here it is {}; "
+                         "one of the two clocks is wrong: compare `date -u` on both hosts",
+                         whose, utc_text(ours.not_after_unix_s), utc_text(now_unix_s));
       break;
     case Refusal::not_yet_valid:
-      reason = fmt::format("it says that {} is not valid yet; it begins on {} and here it is {}: "
-                           "compare `date -u` on both hosts",
-                           whose, utc_text(ours.not_before_unix_s), utc_text(now_unix_s));
+      reason = fmt::format(
+          "it says that {} is not valid yet; it begins on {} and here it is {}: "
+          "compare `date -u` on both hosts",
+          whose, utc_text(ours.not_before_unix_s), utc_text(now_unix_s));
       break;
     case Refusal::role:
       reason = fmt::format("it does not take calls from a {} (we are {})",

@@ -52,13 +52,13 @@ class TlsSeal final : public Seal, public TlsVerifier {
   const Clock& clock_;
   TlsOptions options_;
   SslPointer ssl_;
-  Bytes incoming_;               // what the BIO reads from, during one call
-  std::string owed_;             // what the BIO writes to when nobody gave another place
+  Bytes incoming_;    // what the BIO reads from, during one call
+  std::string owed_;  // what the BIO writes to when nobody gave another place
   std::string* outgoing_ = &owed_;
-  std::string early_;            // came with the end of the handshake, for the first open()
+  std::string early_;  // came with the end of the handshake, for the first open()
   size_t handshake_bytes_ = 0;
-  size_t partial_bytes_ = 0;     // of a record that OpenSSL holds until the rest comes
-  uint64_t records_ = 0;         // sealed under the present key
+  size_t partial_bytes_ = 0;  // of a record that OpenSSL holds until the rest comes
+  uint64_t records_ = 0;      // sealed under the present key
   Identity peer_;
   std::optional<Error> refused_;  // our verdict on their certificate
   std::optional<Error> failed_;   // nothing goes on after this
@@ -102,7 +102,9 @@ const BIO_METHOD* seal_bio() {
 }
 
 TlsSeal::TlsSeal(std::shared_ptr<const TlsContext> context, const Clock& clock, TlsOptions options)
-    : context_(std::move(context)), clock_(clock), options_(std::move(options)),
+    : context_(std::move(context)),
+      clock_(clock),
+      options_(std::move(options)),
       ssl_(SSL_new(context_->get())) {
   TUTTI_ASSERT(ssl_ != nullptr, "memory for a TLS connection");
   BIO* bio = BIO_new(seal_bio());
@@ -110,8 +112,10 @@ TlsSeal::TlsSeal(std::shared_ptr<const TlsContext> context, const Clock& clock, 
   BIO_set_data(bio, this);
   SSL_set_bio(ssl_.get(), bio, bio);
   attach_verifier(*ssl_, *this);
-  if (options_.side == Side::accepting) SSL_set_accept_state(ssl_.get());
-  else SSL_set_connect_state(ssl_.get());
+  if (options_.side == Side::accepting)
+    SSL_set_accept_state(ssl_.get());
+  else
+    SSL_set_connect_state(ssl_.get());
 }
 
 size_t TlsSeal::take(MutableBytes into) {
@@ -124,8 +128,10 @@ size_t TlsSeal::take(MutableBytes into) {
 bool TlsSeal::verify(x509_store_ctx_st& chain) {
   auto verdict =
       verify_peer(chain, context_->claim(), options_.expected, options_.side, now_unix_s());
-  if (verdict) peer_ = *verdict;
-  else refused_ = verdict.error();
+  if (verdict)
+    peer_ = *verdict;
+  else
+    refused_ = verdict.error();
   return verdict.has_value();
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("a bit flipped in a handshake is noticed, or changes nothing") {
     SealBench bench;
     bench.make_tls_pair();
     const bool there = at < lengths.there && at % 4 == 0;
-    MemoryPipe& pipe = (there ? bench.streams.first : bench.streams.second)->outgoing();
+    FaultyPipe& pipe = (there ? bench.streams.first : bench.streams.second)->outgoing();
     pipe.flip_at = at;
     pipe.flip_bits = static_cast<unsigned char>(1 << (at / 2 % 8));
     bench.shake_hands();
@@ -131,7 +131,8 @@ TEST_CASE("plain bytes instead of TLS are recognised and nothing answers them") 
 TEST_CASE("a peer that pads its handshake without end is cut off") {
   std::string records;
   // Change-cipher-spec records are legal noise in TLS 1.3, so OpenSSL skips them.
-  while (records.size() < 2 * kMaxHandshakeBytes) records += std::string("\x14\x03\x03\x00\x01\x01", 6);
+  while (records.size() < 2 * kMaxHandshakeBytes)
+    records += std::string("\x14\x03\x03\x00\x01\x01", 6);
   SealBench bench;
   bench.make_tls_pair();
   bench.root.spawn(

@@ -37,8 +37,9 @@ Error not_tls(Bytes received, Side side) {
   if (looks_like_http(received))
     return {Code::denied, begins + "; that is HTTP: did you mean the dashboard's port?"};
   if (side == Side::accepting)
-    return {Code::denied, begins + "; a TCP connection needs a certificate: did you mean to connect "
-                                   "to the unix: address?"};
+    return {Code::denied, begins +
+                              "; a TCP connection needs a certificate: did you mean to connect "
+                              "to the unix: address?"};
   return {Code::denied, begins + "; did you mean another port?"};
 }
 
@@ -92,8 +93,9 @@ Error tls_error(int kind, unsigned long cause, const Claim& ours, Side side, int
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_SUITABLE_KEY_SHARE:
     case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
-      return {Code::unsupported, "the other side offers no cipher of ours (AES-128-GCM, X25519, "
-                                 "ECDSA P-256); it is not a Tutti program"};
+      return {Code::unsupported,
+              "the other side offers no cipher of ours (AES-128-GCM, X25519, "
+              "ECDSA P-256); it is not a Tutti program"};
     default: break;
   }
   const char* words = cause == 0 ? nullptr : ERR_reason_error_string(cause);

@@ -30,7 +30,8 @@ Error server_refuses(SealBench& bench) {
 
 void meet(SealBench& bench, std::shared_ptr<const TlsContext> client, Expectation of_server) {
   bench.client = bench.tls(std::move(client), {.side = Side::connecting});
-  bench.server = bench.tls(head_context(), {.side = Side::accepting, .expected = std::move(of_server)});
+  bench.server =
+      bench.tls(head_context(), {.side = Side::accepting, .expected = std::move(of_server)});
   bench.shake_hands();
 }
 
@@ -42,7 +43,8 @@ TEST_CASE("an expired client is refused and told since when and how to renew") {
   CHECK(says(refusal, "certificate of agent node3 expired 3 days ago on 2027-01-12 08:00:00 UTC"));
   CHECK(says(refusal, "tutti cert issue agent node3"));
   const Error told = client_is_told(bench);
-  CHECK(says(told, "the other side refused us: our certificate (agent node3 of cluster lab) expired"));
+  CHECK(says(told,
+             "the other side refused us: our certificate (agent node3 of cluster lab) expired"));
   CHECK(says(told, "tutti cert issue agent node3"));
 }
 
@@ -79,7 +81,8 @@ TEST_CASE("a client of another cluster is refused with both names") {
   REQUIRE(!bench.client_result->has_value());
   const Error& refusal = bench.client_result->error();
   CHECK(refusal.code() == Code::denied);
-  CHECK(says(refusal, "the other side is head head of cluster lab, we are agent of cluster office"));
+  CHECK(
+      says(refusal, "the other side is head head of cluster lab, we are agent of cluster office"));
   CHECK(says(server_refuses(bench), "refused us: its authority did not sign our certificate"));
 }
 
@@ -102,9 +105,10 @@ TEST_CASE("a worker may not call what serves agents only") {
 
 TEST_CASE("a client does not talk to a server of another role") {
   SealBench bench;
-  bench.client = bench.tls(agent_context(), {.side = Side::connecting, .expected = {.roles = {Role::head}}});
-  bench.server = bench.tls(context_of(lab_authority(), {Role::worker, "job7:3"}),
-                           {.side = Side::accepting});
+  bench.client =
+      bench.tls(agent_context(), {.side = Side::connecting, .expected = {.roles = {Role::head}}});
+  bench.server =
+      bench.tls(context_of(lab_authority(), {Role::worker, "job7:3"}), {.side = Side::accepting});
   bench.shake_hands();
   REQUIRE(!bench.client_result->has_value());
   CHECK(says(bench.client_result->error(), "the other side is worker job7:3, not head"));
@@ -118,8 +122,9 @@ TEST_CASE("an agent that takes another agent's place is found out by its name") 
   bench.server = bench.tls(agent_context(), {.side = Side::accepting});
   bench.shake_hands();
   REQUIRE(!bench.client_result->has_value());
-  CHECK(says(bench.client_result->error(), "expected agent node4 at the other end, but its "
-                                           "certificate is of agent node3"));
+  CHECK(says(bench.client_result->error(),
+             "expected agent node4 at the other end, but its "
+             "certificate is of agent node3"));
   CHECK(says(server_refuses(bench), "it expected someone else than agent node3"));
 }
 
@@ -157,7 +162,7 @@ Error meet_stranger(int version) {
   Stranger stranger(version);
   for (int turns = 0; turns < 8 && !bench.server_result; ++turns) {
     const std::string arrived = std::exchange(bench.streams.first->incoming().bytes, {});
-    bench.root.spawn([](MemoryStream& stream, std::string said) -> Task<void> {
+    bench.root.spawn([](FaultyStream& stream, std::string said) -> Task<void> {
       const Bytes out = as_bytes(said);
       if (said.empty()) co_return;
       auto written = co_await stream.write(out);

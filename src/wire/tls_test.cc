@@ -42,14 +42,14 @@ TEST_CASE("what travels shows nothing of what was said") {
 TEST_CASE("bytes that came with the end of the handshake are given by the first open") {
   SealBench bench;
   bench.make_tls_pair();
-  bench.root.spawn(SealBench::shake(bench, *bench.client, bench.streams.first, bench.client_result,
-                                    10s));
+  bench.root.spawn(
+      SealBench::shake(bench, *bench.client, bench.streams.first, bench.client_result, 10s));
   bench.executor.run_ready();
   const std::string hello = std::exchange(bench.streams.first->outgoing().bytes, {});
   // The server answers; the client finishes and speaks at once; the server sees both together.
   bench.streams.first->outgoing().bytes = hello;
-  bench.root.spawn(SealBench::shake(bench, *bench.server, bench.streams.second, bench.server_result,
-                                    10s));
+  bench.root.spawn(
+      SealBench::shake(bench, *bench.server, bench.streams.second, bench.server_result, 10s));
   const Bytes part = as_bytes("early bird");
   for (int turns = 0; !bench.client_result && turns < 100; ++turns) bench.executor.run_round();
   REQUIRE(bench.client_result.has_value());
@@ -77,7 +77,8 @@ Task<void> send_all(Seal& seal, Stream& stream, const std::string& bytes) {
   Bytes rest = as_bytes(bytes);
   while (!rest.empty()) {
     const Bytes small = rest.first(std::min<size_t>(7, rest.size()));
-    const Bytes large = rest.subspan(small.size(), std::min<size_t>(100'000, rest.size() - small.size()));
+    const Bytes large =
+        rest.subspan(small.size(), std::min<size_t>(100'000, rest.size() - small.size()));
     rest = rest.subspan(small.size() + large.size());
     const std::array<Bytes, 2> parts = {small, large};
     travelled.clear();
@@ -207,7 +208,7 @@ TEST_CASE("a record that is repeated, left out or swapped is refused") {
       const Bytes part = as_bytes("one");
       REQUIRE(bench.client->seal({&part, 1}, record));
     }
-    std::string travelled = records[1];                  // left out
+    std::string travelled = records[1];                   // left out
     if (trick == 1) travelled = records[0] + records[0];  // repeated
     if (trick == 2) travelled = records[1] + records[0];  // swapped
     std::string plain;

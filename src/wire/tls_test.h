@@ -8,7 +8,7 @@
 #include <string>
 
 #include "wire/authority.h"
-#include "wire/memory_stream.h"
+#include "wire/faulty_stream.h"
 #include "wire/tls.h"
 #include "world/manual_clock.h"
 #include "world/scope.h"
@@ -59,9 +59,9 @@ class DatedClock final : public Clock {
   Clock& inner_;
 };
 
-// A clock at kNow_s on which two seals speak over a pair of memory streams.
+// A clock at kNow_s on which two seals speak over a pair of faulty streams.
 struct SealBench {
-  SealBench() : streams(MemoryStream::make_pair()) {}
+  SealBench() : streams(FaultyStream::make_pair()) {}
   ~SealBench() { CHECK(root.size() == 0); }
 
   std::unique_ptr<Seal> tls(std::shared_ptr<const TlsContext> context, TlsOptions options) {
@@ -82,7 +82,7 @@ struct SealBench {
     CHECK(client_result.has_value());
     CHECK(server_result.has_value());
   }
-  static Task<void> shake(SealBench& bench, Seal& seal, std::unique_ptr<MemoryStream>& stream,
+  static Task<void> shake(SealBench& bench, Seal& seal, std::unique_ptr<FaultyStream>& stream,
                           std::optional<Result<Identity>>& result, Duration allowed) {
     const Instant deadline = bench.clock.now() + allowed;
     Task<Result<Identity>> work = seal.handshake(*stream);
@@ -101,7 +101,7 @@ struct SealBench {
   ManualClock clock;
   DatedClock dated{clock};
   Scope root{Scope::Root{}};
-  MemoryStream::Pair streams;
+  FaultyStream::Pair streams;
   std::unique_ptr<Seal> client;
   std::unique_ptr<Seal> server;
   std::optional<Result<Identity>> client_result;

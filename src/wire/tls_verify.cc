@@ -16,12 +16,15 @@ TlsVerifier& verifier_of(X509_STORE_CTX& chain) {
   return *static_cast<TlsVerifier*>(SSL_get_app_data(static_cast<SSL*>(ssl)));
 }
 
-int ask_verifier(X509_STORE_CTX* chain, void*) { return verifier_of(*chain).verify(*chain) ? 1 : 0; }
+int ask_verifier(X509_STORE_CTX* chain, void*) {
+  return verifier_of(*chain).verify(*chain) ? 1 : 0;
+}
 
 // The rules judge when a certificate holds, in their words; OpenSSL judges the authority's.
 int leave_time_to_rules(int ok, X509_STORE_CTX* chain) {
   const int error = X509_STORE_CTX_get_error(chain);
-  const bool of_time = error == X509_V_ERR_CERT_HAS_EXPIRED || error == X509_V_ERR_CERT_NOT_YET_VALID;
+  const bool of_time =
+      error == X509_V_ERR_CERT_HAS_EXPIRED || error == X509_V_ERR_CERT_NOT_YET_VALID;
   if (ok == 1 || !of_time || X509_STORE_CTX_get_error_depth(chain) != 0) return ok;
   X509_STORE_CTX_set_error(chain, X509_V_OK);
   return 1;
@@ -35,10 +38,8 @@ bool means_nobody_vouches(int error) {
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-    case X509_V_ERR_CERT_UNTRUSTED:
-      return true;
-    default:
-      return false;
+    case X509_V_ERR_CERT_UNTRUSTED: return true;
+    default: return false;
   }
 }
 
@@ -65,8 +66,9 @@ Result<bool> our_authority_vouches(X509_STORE_CTX& chain, int64_t now_unix_s) {
   const int error = X509_STORE_CTX_get_error(&chain);
   if (means_nobody_vouches(error)) return false;
   if (error == X509_V_ERR_CERT_HAS_EXPIRED)
-    return fail(Code::denied, "our cluster's authority itself has expired; make a new one and issue "
-                              "all certificates anew");
+    return fail(Code::denied,
+                "our cluster's authority itself has expired; make a new one and issue "
+                "all certificates anew");
   return fail(Code::denied, "the other side's certificate is unfit: {}",
               X509_verify_cert_error_string(error));
 }

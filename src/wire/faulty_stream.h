@@ -12,10 +12,10 @@
 namespace tutti::wire {
 
 // One direction, and what happens to bytes in it.
-struct MemoryPipe {
+struct FaultyPipe {
   size_t capacity = 64 << 10;
-  size_t cut_after = SIZE_MAX;   // the writer's end dies once so many bytes have passed
-  size_t flip_at = SIZE_MAX;     // this byte arrives with `flip_bits` turned over
+  size_t cut_after = SIZE_MAX;  // the writer's end dies once so many bytes have passed
+  size_t flip_at = SIZE_MAX;    // this byte arrives with `flip_bits` turned over
   unsigned char flip_bits = 1;
 
   std::string bytes;
@@ -26,24 +26,25 @@ struct MemoryPipe {
   Stream::Write* writer = nullptr;
 };
 
-class MemoryStream final : public Stream {
+class FaultyStream final : public Stream {
  public:
-  using Pair = std::pair<std::unique_ptr<MemoryStream>, std::unique_ptr<MemoryStream>>;
+  using Pair = std::pair<std::unique_ptr<FaultyStream>, std::unique_ptr<FaultyStream>>;
   static Pair make_pair() {
-    auto there = std::make_shared<MemoryPipe>();
-    auto back = std::make_shared<MemoryPipe>();
-    return {std::make_unique<MemoryStream>(there, back), std::make_unique<MemoryStream>(back, there)};
+    auto there = std::make_shared<FaultyPipe>();
+    auto back = std::make_shared<FaultyPipe>();
+    return {std::make_unique<FaultyStream>(there, back),
+            std::make_unique<FaultyStream>(back, there)};
   }
-  MemoryStream(std::shared_ptr<MemoryPipe> out, std::shared_ptr<MemoryPipe> in)
+  FaultyStream(std::shared_ptr<FaultyPipe> out, std::shared_ptr<FaultyPipe> in)
       : out_(std::move(out)), in_(std::move(in)) {}
-  ~MemoryStream() override {
+  ~FaultyStream() override {
     in_->reader_gone = true;
     end(*out_);
     if (Write* writer = std::exchange(in_->writer, nullptr)) writer->complete(fail(gone()));
   }
 
-  MemoryPipe& outgoing() { return *out_; }
-  MemoryPipe& incoming() { return *in_; }
+  FaultyPipe& outgoing() { return *out_; }
+  FaultyPipe& incoming() { return *in_; }
   Credentials credentials;  // what peer_credentials() tells
   bool is_unix = false;
 
@@ -58,23 +59,25 @@ class MemoryStream final : public Stream {
 
  private:
   static Error gone() { return {Code::unavailable, "the other end is closed"}; }
-  static void end(MemoryPipe& pipe) {
+  static void end(FaultyPipe& pipe) {
     pipe.ended = true;
     if (Read* reader = std::exchange(pipe.reader, nullptr)) serve(pipe, *reader, true);
   }
 
   // Gives the reader what there is; false when it has to wait.
-  static bool serve(MemoryPipe& pipe, Read& read, bool parked) {
+  static bool serve(FaultyPipe& pipe, Read& read, bool parked) {
     if (pipe.bytes.empty() && !pipe.ended) return false;
     const size_t size = std::min(read.into.size(), pipe.bytes.size());
     std::copy_n(as_bytes(pipe.bytes).begin(), size, read.into.begin());
     pipe.bytes.erase(0, size);
-    if (parked) read.complete(size);
-    else read.set(size);
+    if (parked)
+      read.complete(size);
+    else
+      read.set(size);
     return true;
   }
 
-  static void push(MemoryPipe& pipe, Bytes bytes) {
+  static void push(FaultyPipe& pipe, Bytes bytes) {
     for (const std::byte byte : bytes) {
       if (pipe.passed == pipe.cut_after) end(pipe);
       if (pipe.ended) return;
@@ -87,7 +90,7 @@ class MemoryStream final : public Stream {
   }
 
   // Takes what fits; true when the write has its result.
-  static bool accept(MemoryPipe& pipe, Write& write) {
+  static bool accept(FaultyPipe& pipe, Write& write) {
     while (!write.finished() && !pipe.reader_gone) {
       const size_t room = pipe.capacity - std::min(pipe.capacity, pipe.bytes.size());
       if (room == 0) return false;
@@ -124,8 +127,8 @@ class MemoryStream final : public Stream {
     std::exchange(in_->writer, nullptr)->wake();
   }
 
-  std::shared_ptr<MemoryPipe> out_;
-  std::shared_ptr<MemoryPipe> in_;
+  std::shared_ptr<FaultyPipe> out_;
+  std::shared_ptr<FaultyPipe> in_;
 };
 
 }  // namespace tutti::wire
