@@ -1,0 +1,42 @@
+// Process groups as cgroups of version 2. Of the loop's thread.
+//
+// Groups need a cgroup2 mount that we may write to, wherever it is, and no controllers. They are
+// made below our own cgroup, so that whoever limits or ends us reaches them too; where that is not
+// ours to write, below the mount's root.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "world/processes.h"
+#include "world/real/loop.h"
+
+namespace tutti {
+
+class Groups {
+ public:
+  explicit Groups(Loop& loop) : loop_(loop) {}
+  Result<std::unique_ptr<ProcessGroup>> create(std::string name);
+  Result<std::unique_ptr<ProcessGroup>> open(std::string name);
+
+ private:
+  Result<void> find_parents();
+
+  Loop& loop_;
+  std::vector<std::string> parents_;  // looked up at the first use
+};
+
+// The folder's descriptor, for clone3.
+int group_folder(const ProcessGroup& group);
+
+// What kill() does on kernels before 5.14, which have no cgroup.kill: freezes the members, so that
+// none can fork, and kills each.
+void kill_one_by_one(int group_folder);
+
+// Folders where groups may be made, best first, from the texts of /proc/self/mountinfo and
+// /proc/self/cgroup.
+std::vector<std::string> group_parents(std::string_view mounts, std::string_view own_groups);
+
+}  // namespace tutti

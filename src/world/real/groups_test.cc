@@ -1,0 +1,162 @@
+#include "world/real/groups.h"
+
+#include <csignal>
+
+#include "world/real/process_test_tools.h"
+
+namespace tutti {
+
+using namespace process_testing;
+
+namespace {
+
+std::string unique_name(const char* what) { return fmt::format("test-{}-{}", what, getpid()); }
+
+// Groups are tested where there are any.
+std::unique_ptr<ProcessGroup> make_group(Host& host, const char* what) {
+  auto group = host.processes.create_group(unique_name(what));
+  if (group) return std::move(*group);
+  MESSAGE("no groups here: " << group.error().text());
+  CHECK(group.error().code() == Code::unsupported);
+  return nullptr;
+}
+
+Task<Result<void>> give_up_waiting(Loop& loop, ProcessGroup& group) {
+  Scope scope;
+  scope.spawn(group.emptied());
+  auto slept = co_await loop.clock().sleep(1ms);
+  scope.cancel();
+  auto joined = co_await scope.join();
+  co_return slept;
+}
+
+void reap_all() {
+  while (waitpid(-1, nullptr, 0) > 0) {
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a killed group takes daemons and session leaders with it") {
+  for (const bool modern : {true, false}) {
+    Host host(modern ? Spawner::Way::best : Spawner::Way::portable);
+    REQUIRE(host.processes.become_subreaper().has_value());
+    const auto group = make_group(host, "escape");
+    if (group == nullptr) return;
+    auto pipe = host.processes.pipe();
+    SpawnOptions options = script(
+        "setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1001 & sleep 1002 & echo up; "
+        "wait' &) ; exec sleep 1003");
+    options.group = group.get();
+    options.inherit = {{&pipe->writer, 1}};
+    const auto process = must_spawn(host, options);
+    pipe->writer.close();
+    CHECK(read_line(pipe->reader) == "up");
+    auto members = group->members();
+    CHECK(members->size() >= 4);
+    CHECK(std::find(members->begin(), members->end(), process->pid()) != members->end());
+
+    if (modern) {
+      REQUIRE(group->kill().has_value());
+    } else {
+      kill_one_by_one(group_folder(*group));
+    }
+    CHECK(host.loop.run(group->emptied()).has_value());
+    CHECK(group->members()->empty());
+    CHECK(host.wait(*process).signal == SIGKILL);
+    CHECK(drain(pipe->reader).empty());  // every holder of the other end is gone
+    reap_all();
+  }
+}
+
+TEST_CASE("a group is removed when it is empty and forgotten") {
+  Host host;
+  {
+    const auto group = make_group(host, "removed");
+    if (group == nullptr) return;
+    CHECK(group->name() == unique_name("removed"));
+    CHECK(host.loop.run(group->emptied()).has_value());
+    CHECK(host.processes.create_group(unique_name("removed")).error().code() == Code::exists);
+  }
+  CHECK(host.processes.open_group(unique_name("removed")).error().code() == Code::not_found);
+}
+
+TEST_CASE("a group with members outlives its object and can be opened again") {
+  Host host;
+  std::unique_ptr<Process> process;
+  {
+    const auto group = make_group(host, "kept");
+    if (group == nullptr) return;
+    SpawnOptions options = command({"sleep", "1000"});
+    options.group = group.get();
+    process = must_spawn(host, options);
+  }
+  auto group = host.processes.open_group(unique_name("kept"));
+  REQUIRE(group.has_value());
+  CHECK(*(*group)->members() == std::vector<pid_t>{process->pid()});
+  REQUIRE((*group)->kill().has_value());
+  CHECK(host.loop.run((*group)->emptied()).has_value());
+  CHECK(host.wait(*process).signal == SIGKILL);
+  group->reset();
+  CHECK(host.processes.open_group(unique_name("kept")).error().code() == Code::not_found);
+}
+
+TEST_CASE("groups that members made are ended and removed with theirs") {
+  Host host;
+  const auto group = make_group(host, "nested");
+  if (group == nullptr) return;
+  const std::string folder =
+      fmt::format("/proc/self/fd/{}/inner", group_folder(*group));  // the group's own folder
+  REQUIRE(mkdir(folder.c_str(), 0755) == 0);
+  auto pipe = host.processes.pipe();
+  SpawnOptions options =
+      script(fmt::format("echo 0 > /proc/{}/fd/{}/inner/cgroup.procs && echo in && exec sleep 1000",
+                         getpid(), group_folder(*group)));
+  options.group = group.get();
+  options.inherit = {{&pipe->writer, 1}};
+  const auto process = must_spawn(host, options);
+  CHECK(read_line(pipe->reader) == "in");
+  CHECK(*group->members() == std::vector<pid_t>{process->pid()});
+  REQUIRE(group->kill().has_value());
+  CHECK(host.loop.run(group->emptied()).has_value());
+  CHECK(host.wait(*process).signal == SIGKILL);
+}
+
+TEST_CASE("waiting for a group to be empty can be given up") {
+  Host host;
+  const auto group = make_group(host, "waited");
+  if (group == nullptr) return;
+  SpawnOptions options = command({"sleep", "1000"});
+  options.group = group.get();
+  const auto process = must_spawn(host, options);
+  CHECK(host.loop.run(give_up_waiting(host.loop, *group)).has_value());
+  REQUIRE(group->kill().has_value());
+  CHECK(host.loop.run(group->emptied()).has_value());
+  host.wait(*process);
+}
+
+TEST_CASE("names that would leave the folder of groups are refused") {
+  Host host;
+  for (const char* name : {"", "a/b", "../x"})
+    CHECK(host.processes.create_group(name).error().code() == Code::invalid);
+  CHECK(host.processes.open_group(std::string(300, 'x')).error().code() == Code::invalid);
+}
+
+TEST_CASE("groups go below our own cgroup, wherever cgroup2 is mounted") {
+  const std::string unified =
+      "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+      "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:3 - cgroup cgroup rw,cpu\n"
+      "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+  CHECK(group_parents(unified, "3:cpu:/x\n0::/\n") ==
+        std::vector<std::string>{"/sys/fs/cgroup/unified"});
+  CHECK(group_parents(unified, "3:cpu:/x\n0::/user.slice/a\n") ==
+        std::vector<std::string>{"/sys/fs/cgroup/unified/user.slice/a", "/sys/fs/cgroup/unified"});
+  const std::string part = "41 31 0:38 /user.slice /mnt/my\\040groups rw - cgroup2 none rw\n";
+  CHECK(group_parents(part, "0::/user.slice/a\n") ==
+        std::vector<std::string>{"/mnt/my groups/a", "/mnt/my groups"});
+  CHECK(group_parents(part, "0::/user.slice2\n") == std::vector<std::string>{"/mnt/my groups"});
+  CHECK(group_parents(part, "0::/../outside\n") == std::vector<std::string>{"/mnt/my groups"});
+  CHECK(group_parents("22 1 0:20 / / rw - ext4 /dev/vda rw\n", "0::/\n").empty());
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// Processes of this Linux host. Of the loop's thread.
+//
+// A child is known by its pidfd, so no signal ever reaches a stranger that got its number. Its exit
+// status stays with the kernel until it is asked for.
+//
+// A child begins in our memory, so the peak memory the kernel reports for it is never below ours at
+// the moment it was started: keep what starts processes small.
+#pragma once
+
+#include <map>
+
+#include "world/processes.h"
+#include "world/real/groups.h"
+#include "world/real/loop.h"
+#include "world/real/spawn.h"
+
+namespace tutti {
+
+class RealProcess;
+
+class RealProcesses final : public Processes {
+ public:
+  explicit RealProcesses(Loop& loop, Spawner::Way way = Spawner::Way::best);
+  ~RealProcesses() override;  // every Process must be gone
+
+  Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) override;
+  Result<Pipe> pipe() override;
+  Result<Terminal> terminal(unsigned columns, unsigned rows) override;
+  Result<void> become_subreaper() override;
+  Result<std::vector<pid_t>> descendants() override;
+  Result<void> signal(pid_t pid, int number) override;
+  size_t reap_orphans() override;
+  Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
+  Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
+  pid_t own_pid() const override;
+  uid_t own_uid() const override;
+
+ private:
+  friend RealProcess;
+  Loop& loop_;
+  Spawner spawner_;
+  Groups groups_;
+  std::map<pid_t, RealProcess*> children_;  // those whose exit status we have not collected
+};
+
+}  // namespace tutti

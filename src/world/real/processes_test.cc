@@ -1,0 +1,259 @@
+#include "world/real/processes.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <termios.h>
+
+#include <csignal>
+
+#include "world/real/process_test_tools.h"
+
+namespace tutti {
+
+using namespace process_testing;
+
+namespace {
+
+// Reaps until `count` orphans have been collected.
+Task<Result<void>> reap(Loop& loop, RealProcesses& processes, size_t count) {
+  size_t reaped = 0;
+  while (reaped < count) {
+    reaped += processes.reap_orphans();
+    CO_TRY_DO(co_await loop.clock().sleep(1ms));
+  }
+  co_return {};
+}
+
+Task<Result<void>> wait_for(Process& process) {
+  CO_TRY(const Exit exit, co_await process.wait());
+  static_cast<void>(exit);
+  co_return {};
+}
+
+Task<Result<void>> wait_and_give_up(Loop& loop, Process& process) {
+  Scope scope;
+  scope.spawn(wait_for(process));
+  auto slept = co_await loop.clock().sleep(1ms);
+  scope.cancel();
+  auto joined = co_await scope.join();
+  co_return slept;
+}
+
+// Becomes a parent that waits to be killed, having told its child's number through the pipe.
+[[noreturn]] void be_a_parent(int tell) {
+  Host host;
+  SpawnOptions options = command({"sleep", "1000"});
+  options.parent_death_signal = SIGKILL;
+  const auto process = must_spawn(host, options);
+  const pid_t pid = process->pid();
+  const bool told = write(tell, &pid, sizeof pid) == sizeof pid;
+  while (told) pause();
+  _exit(1);
+}
+
+}  // namespace
+
+TEST_CASE("an exit code and a fatal signal are told apart") {
+  Host host;
+  const Exit failed = run(host, script("exit 3"));
+  CHECK(failed.code == 3);
+  CHECK(failed.signal == 0);
+  CHECK(failed.text() == "exit code 3");
+  const Exit killed = run(host, script("kill -TERM $$"));
+  CHECK(killed.signal == SIGTERM);
+  CHECK(killed.shell_code() == 128 + SIGTERM);
+  CHECK_FALSE(killed.core_dumped);
+  CHECK(run(host, command({"true"})).ok());
+}
+
+TEST_CASE("a core dump is reported") {
+  rlimit limit{};
+  getrlimit(RLIMIT_CORE, &limit);
+  if (limit.rlim_max == 0 && geteuid() != 0) return;
+  const TemporaryFolder folder;
+  Host host;
+  SpawnOptions options = script("ulimit -c 100000 && kill -SEGV $$");
+  options.folder = folder.path;
+  const Exit exit = run(host, options);
+  CHECK(exit.signal == SIGSEGV);
+  CHECK(exit.core_dumped);
+  CHECK(exit.text() == "killed by SIGSEGV (segmentation fault, core dumped)");
+}
+
+TEST_CASE("what a process used is told at its end") {
+  Host host;
+  const Exit exit = run(host, script("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"));
+  CHECK(exit.user_time > Duration::zero());
+  CHECK(exit.peak_memory_bytes > 100_KiB);
+  rusage ours{};
+  getrusage(RUSAGE_CHILDREN, &ours);
+  CHECK(to_seconds(exit.user_time) <= static_cast<double>(ours.ru_utime.tv_sec) + 1.0);
+}
+
+TEST_CASE("an exit status waits until it is asked for, and may be asked for again") {
+  Host host;
+  const auto process = must_spawn(host, script("exit 7"));
+  siginfo_t info{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(process->pid()), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(host.wait(*process).code == 7);
+  CHECK(host.wait(*process).code == 7);
+}
+
+TEST_CASE("signals reach a process by its descriptor until it has ended") {
+  Host host;
+  const auto process = must_spawn(host, command({"sleep", "1000"}));
+  CHECK(process->signal(0).has_value());
+  REQUIRE(process->signal(SIGKILL).has_value());
+  siginfo_t info{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(process->pid()), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(process->signal(SIGTERM).error().code() == Code::not_found);
+  CHECK(host.wait(*process).signal == SIGKILL);
+  CHECK(host.processes.signal(process->pid(), SIGTERM).error().code() == Code::not_found);
+  CHECK(host.processes.signal(0, SIGTERM).error().code() == Code::invalid);
+  CHECK(host.processes.signal(-1, SIGTERM).error().code() == Code::invalid);
+}
+
+TEST_CASE("waiting for a process can be given up and begun again") {
+  Host host;
+  const auto process = must_spawn(host, command({"sleep", "1000"}));
+  CHECK(host.loop.run(wait_and_give_up(host.loop, *process)).has_value());
+  REQUIRE(process->signal(SIGTERM).has_value());
+  CHECK(host.wait(*process).signal == SIGTERM);
+}
+
+TEST_CASE("a process whose object is gone is reaped like an orphan") {
+  Host host;
+  auto pipe = host.processes.pipe();
+  SpawnOptions options = script("read line");
+  options.inherit = {{&pipe->reader, 0}};
+  {
+    const auto process = must_spawn(host, options);
+  }
+  CHECK(host.processes.reap_orphans() == 0);
+  pipe->writer.close();
+  CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
+  CHECK_FALSE(have_children());
+}
+
+TEST_CASE("reaping orphans keeps the exit status of a process that is still wanted") {
+  Host host;
+  const auto process = must_spawn(host, script("exit 9"));
+  siginfo_t info{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(process->pid()), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(host.processes.reap_orphans() == 0);
+  CHECK(host.wait(*process).code == 9);
+}
+
+TEST_CASE("a subreaper sees its descendants, and adopts and reaps orphans") {
+  Host host;
+  REQUIRE(host.processes.become_subreaper().has_value());
+  auto pipe = host.processes.pipe();
+  SpawnOptions options = script("(sh -c 'echo $$; exec sleep 1000' &) ; read line");
+  auto hold = host.processes.pipe();
+  options.inherit = {{&pipe->writer, 1}, {&hold->reader, 0}};
+  const auto process = must_spawn(host, options);
+  const pid_t daemon = std::stoi(read_line(pipe->reader));
+
+  auto descendants = host.processes.descendants();
+  REQUIRE(descendants.has_value());
+  CHECK(std::set<pid_t>(descendants->begin(), descendants->end()) ==
+        std::set<pid_t>{process->pid(), daemon});
+
+  REQUIRE(host.processes.signal(daemon, SIGKILL).has_value());
+  hold->writer.close();
+  host.wait(*process);
+  CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
+  CHECK(host.processes.descendants()->empty());
+  CHECK_FALSE(have_children());
+}
+
+TEST_CASE("descendants are listed parents first") {
+  Host host;
+  auto pipe = host.processes.pipe();
+  SpawnOptions options = script("sh -c 'sh -c \"echo ready; read line\"; true'; true");
+  auto hold = host.processes.pipe();
+  options.inherit = {{&hold->reader, 0}, {&pipe->writer, 1}};
+  const auto process = must_spawn(host, options);
+  CHECK(read_line(pipe->reader) == "ready");
+  auto descendants = host.processes.descendants();
+  REQUIRE(descendants->size() == 3);
+  CHECK(descendants->front() == process->pid());
+  for (size_t i = 1; i < 3; ++i)
+    CHECK(status_field((*descendants)[i], "PPid") == std::to_string((*descendants)[i - 1]));
+  hold->writer.close();
+  host.wait(*process);
+}
+
+TEST_CASE("a child ends with its parent when it shall") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  const pid_t parent = fork();
+  if (parent == 0) be_a_parent(ends[1]);
+  pid_t child = 0;
+  REQUIRE(read(ends[0], &child, sizeof child) == sizeof child);
+  kill(parent, SIGKILL);
+  int status = 0;
+  REQUIRE(waitpid(parent, &status, 0) == parent);
+  REQUIRE(waitpid(child, &status, 0) == child);  // an orphan by now, and so ours
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGKILL);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_CASE("a program in a terminal finds it and its size") {
+  for (const Spawner::Way way : {Spawner::Way::best, Spawner::Way::portable}) {
+    Host host(way);
+    auto terminal = host.processes.terminal(100, 30);
+    REQUIRE(terminal.has_value());
+    CHECK((fcntl(terminal->ours.number(), F_GETFL) & O_NONBLOCK) != 0);
+    CHECK((fcntl(terminal->theirs.number(), F_GETFL) & O_NONBLOCK) == 0);
+    SpawnOptions options = script("tty; stty size </dev/tty; kill -INT $$; sleep 1");
+    const Handle& theirs = terminal->theirs;
+    options.inherit = {{&theirs, 0}, {&theirs, 1}, {&theirs, 2}};
+    options.new_session = true;
+    options.controlling_terminal = true;
+    const auto process = must_spawn(host, options);
+    terminal->theirs.close();
+    const std::string text = drain(terminal->ours);
+    CHECK(text.starts_with("/dev/pts/"));
+    CHECK(text.find("30 100") != std::string::npos);
+    CHECK(host.wait(*process).signal == SIGINT);
+  }
+}
+
+TEST_CASE("Ctrl-C typed into a terminal interrupts its program") {
+  Host host;
+  auto terminal = host.processes.terminal(80, 24);
+  SpawnOptions options = script("echo ready; exec sleep 1000");
+  const Handle& theirs = terminal->theirs;
+  options.inherit = {{&theirs, 0}, {&theirs, 1}, {&theirs, 2}};
+  options.new_session = true;
+  options.controlling_terminal = true;
+  const auto process = must_spawn(host, options);
+  fcntl(terminal->ours.number(), F_SETFL, 0);
+  CHECK(read_line(terminal->ours) == "ready\r");
+  REQUIRE(write(terminal->ours.number(), "\x03", 1) == 1);
+  CHECK(host.wait(*process).signal == SIGINT);
+}
+
+TEST_CASE("only a new session can have a terminal, and only a terminal can be one") {
+  Host host;
+  SpawnOptions options = command({"true"});
+  options.controlling_terminal = true;
+  CHECK(host.processes.spawn(options).error().code() == Code::invalid);
+  options.new_session = true;  // descriptor 0 is /dev/null
+  CHECK(host.processes.spawn(options).error().text().starts_with(
+      "take descriptor 0 as the controlling terminal: "));
+}
+
+TEST_CASE("pipes and terminals are not inherited by accident") {
+  Host host;
+  auto pipe = host.processes.pipe();
+  auto terminal = host.processes.terminal(80, 24);
+  for (const Handle* handle : {&pipe->reader, &pipe->writer, &terminal->ours, &terminal->theirs})
+    CHECK((fcntl(handle->number(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+}  // namespace tutti
