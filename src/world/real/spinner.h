@@ -26,12 +26,13 @@ class Spinner {
   // A wait that began by polling: what it took until the event, or until we gave up.
   void spun(Duration took, bool paid) {
     if (took > kLostProcessor * longest_) {
-      lose();
+      lose(kLostPrice);
     } else if (paid) {
       credit_ = kFullCredit;
-      price_ = kFirstPrice;
-    } else if (--credit_ == 0) {
-      lose();
+      if (++paid_in_a_row_ >= price_) price_ = kFirstPrice;
+    } else {
+      paid_in_a_row_ = 0;
+      if (--credit_ == 0) lose(kFirstPrice);
     }
   }
   // A wait that slept at once.
@@ -48,23 +49,27 @@ class Spinner {
  private:
   // A short wait that slept lasted the answer's time and up to two wake-ups.
   static constexpr int kShortWait = 4;
-  // A spin this many times longer than allowed was interrupted by somebody else's time slice.
-  static constexpr int kLostProcessor = 4;
+  // A spin this many times longer than allowed was interrupted by somebody else's time slice, and
+  // such a slice, milliseconds, costs as much as a hundred spins save.
+  static constexpr int kLostProcessor = 2;
+  static constexpr uint32_t kLostPrice = 128;
   static constexpr uint32_t kFirstPrice = 2;
-  static constexpr uint32_t kHighestPrice = 1024;  // then spins are a thousandth of the waits
+  static constexpr uint32_t kHighestPrice = 4096;  // then next to no wait spins in vain
   static constexpr uint32_t kTrialCredit = 4;      // both sides must be spinning before it pays
   static constexpr uint32_t kFullCredit = 16;      // one slow answer in a busy exchange is no loss
 
-  void lose() {
+  void lose(uint32_t least_price) {
     credit_ = 0;
     earned_ = 0;
-    price_ = std::min(price_ * 2, kHighestPrice);
+    paid_in_a_row_ = 0;
+    price_ = std::clamp(price_ * 2, least_price, kHighestPrice);
   }
 
   Duration longest_;
   uint32_t credit_ = 0;
   uint32_t earned_ = 0;
-  uint32_t price_ = kFirstPrice;
+  uint32_t paid_in_a_row_ = 0;
+  uint32_t price_ = kFirstPrice;  // short waits that earn a trial; falls after as many paid spins
 };
 
 }  // namespace tutti
