@@ -25,7 +25,7 @@ class Lookup final : public Runnable {
   Lookup(Loop& loop, Address address, LookupWait& waiter)
       : address_(std::move(address)), loop_(&loop), waiter_(waiter) {}
 
-  static Result<void> start(std::shared_ptr<Lookup> lookup);
+  static Result<void> start(const std::shared_ptr<Lookup>& lookup);
   // False when the answer is on its way already.
   bool abandon();
   Result<std::vector<SocketAddress>> answer();
@@ -74,7 +74,7 @@ class LookupWait final : public Waiter {
   std::optional<Error> failed_;
 };
 
-Result<void> Lookup::start(std::shared_ptr<Lookup> lookup) {
+Result<void> Lookup::start(const std::shared_ptr<Lookup>& lookup) {
   const std::string& host = lookup->address_.host;
   if (lookups.fetch_add(1) >= kMaxLookups) {
     lookups.fetch_sub(1);
@@ -91,7 +91,7 @@ Result<void> Lookup::start(std::shared_ptr<Lookup> lookup) {
   const int number = pthread_create(&thread, &attributes, thread_main, argument.get());
   pthread_attr_destroy(&attributes);
   if (number == 0) {
-    argument.release();
+    (void)argument.release();  // the thread has it now
     return {};
   }
   lookups.fetch_sub(1);
