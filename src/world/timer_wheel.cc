@@ -10,8 +10,8 @@
 namespace tutti {
 
 namespace {
-constexpr size_t kRunEntries = 64;    // enough for the prefetch below to reach ahead
-constexpr uint32_t kRunSlots = 16;    // bounds how much later inserts land in the heap
+constexpr size_t kRunEntries = 64;  // enough for the prefetch below to reach ahead
+constexpr uint32_t kRunSlots = 16;  // bounds how much later inserts land in the heap
 constexpr size_t kPrefetchAhead = 12;
 constexpr uint32_t kKeepCapacity = 256;  // larger slots give their memory back when drained
 }  // namespace
@@ -56,7 +56,7 @@ void TimerWheel::append(uint32_t level_index, uint32_t slot_index, const Entry& 
     slot.entries = static_cast<Entry*>(std::realloc(slot.entries, slot.capacity * sizeof(Entry)));
     TUTTI_ASSERT(slot.entries != nullptr, "out of memory for timers");
   }
-  entry.timer->slot_ = level_index * kSlots + slot_index;
+  entry.timer->slot_ = static_cast<uint16_t>(level_index * kSlots + slot_index);
   entry.timer->index_ = slot.size;
   slot.entries[slot.size++] = entry;
   level.occupied[slot_index / 64] |= 1ULL << (slot_index % 64);
@@ -76,11 +76,12 @@ void TimerWheel::release(Level& level, uint32_t slot_index) {
 
 void TimerWheel::remove(Timer& timer) {
   --size_;
-  const uint32_t where = std::exchange(timer.slot_, Timer::kUnarmed);
+  const uint16_t where = std::exchange(timer.slot_, Timer::kUnarmed);
   if (where == kInHeap) return heap_remove(timer.index_);
   if (where == kInRun) {
     const Entry wanted{timer.at_ns_, timer.sequence_, &timer};
-    auto it = std::lower_bound(run_.begin() + static_cast<ptrdiff_t>(run_next_), run_.end(), wanted);
+    auto it =
+        std::lower_bound(run_.begin() + static_cast<ptrdiff_t>(run_next_), run_.end(), wanted);
     TUTTI_ASSERT(it != run_.end() && it->timer == &timer, "the run lost a timer");
     it->timer = nullptr;
     return;

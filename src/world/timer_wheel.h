@@ -61,8 +61,8 @@ class TimerWheel {
   static constexpr uint32_t kSlots = 1U << kDigitBits;
   static constexpr int kLevels = 4;
   static constexpr int kTickBits = 12;  // 4,096 ns
-  static constexpr uint32_t kInRun = kLevels * kSlots;
-  static constexpr uint32_t kInHeap = kInRun + 1;
+  static constexpr uint16_t kInRun = kLevels * kSlots;
+  static constexpr uint16_t kInHeap = kInRun + 1;
   struct Level {
     Slot* slots = nullptr;
     std::array<uint64_t, kSlots / 64> occupied{};

@@ -1,0 +1,112 @@
+// Files in memory that remember what would survive a loss of power.
+//
+// A file has its contents and what was synced of them. At a crash, each sector that differs keeps
+// either, by luck: all lost, all kept, a prefix, or torn. A directory has its names and those
+// synced; un-synced changes of names survive as a prefix of the order they were made in, each
+// whole (a rename is never half done). A sync that failed leaves its bytes un-synced for good, as
+// Linux does: only writing them again helps.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "world/disk.h"
+#include "world/random.h"
+
+namespace tutti {
+
+constexpr uint64_t kSectorBytes = 512;
+
+// How much a disk holds, shared by its files.
+struct DiskSpace {
+  uint64_t capacity = uint64_t{64} << 30;
+  uint64_t used = 0;
+};
+
+class FileBody {
+ public:
+  explicit FileBody(std::shared_ptr<DiskSpace> space) : space_(std::move(space)) {}
+  ~FileBody() { space_->used -= size_; }
+  FileBody(const FileBody&) = delete;
+  FileBody& operator=(const FileBody&) = delete;
+
+  uint64_t size() const { return size_; }
+  size_t read(uint64_t offset, MutableBytes into) const;
+  Result<void> write(uint64_t offset, Bytes bytes);
+  Result<void> resize(uint64_t size);
+  Result<std::unique_ptr<Mapping>> map(uint64_t offset, uint64_t size, bool writable);
+
+  uint64_t unsynced_bytes() const { return unsynced_.end - unsynced_.begin; }
+  void sync();
+  void sync_failed() { unsynced_ = {}; }
+  void crash(Random& luck);
+
+ private:
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    void add(uint64_t first, uint64_t last);
+  };
+  Result<void> reserve(uint64_t size);
+  void changed(uint64_t begin, uint64_t end);
+
+  std::shared_ptr<DiskSpace> space_;
+  std::shared_ptr<std::byte[]> data_;
+  uint64_t size_ = 0;
+  uint64_t capacity_ = 0;
+  std::vector<std::byte> synced_;
+  Range unsynced_;  // what sync() writes
+  Range differs_;   // where contents and synced may differ
+  bool mapped_writable_ = false;
+};
+
+struct DiskNode {
+  explicit DiskNode(std::shared_ptr<DiskSpace> space, bool directory)
+      : directory(directory), body(std::move(space)) {}
+  bool directory;
+  bool secret = false;
+  int64_t modified_unix_ns = 0;
+  FileBody body;  // of a file
+  std::map<std::string, std::shared_ptr<DiskNode>> names;
+  std::map<std::string, std::shared_ptr<DiskNode>> synced_names;
+};
+using DiskNodePtr = std::shared_ptr<DiskNode>;
+
+class FileSystem {
+ public:
+  FileSystem();
+  DiskSpace& space() { return *space_; }
+
+  Result<DiskNodePtr> find(const std::string& path) const;
+  Result<DiskNodePtr> open(const std::string& path, const OpenOptions& options);
+  Result<void> rename(const std::string& from, const std::string& to);
+  Result<void> remove(const std::string& path);
+  Result<void> make_directories(const std::string& path);
+  Result<void> sync_directory(const std::string& path);
+  void crash(Random& luck);
+
+ private:
+  struct Name {
+    DiskNodePtr directory;
+    std::string name;
+  };
+  // What one call did to names: all of it survives, or nothing.
+  struct Change {
+    std::vector<Name> names;
+    std::vector<DiskNodePtr> nodes;  // nullptr: the name was removed
+  };
+  Result<Name> locate(const std::string& path) const;
+  void apply(Change change);
+  static void make_durable(const Change& change);
+  static void forget_unsynced(DiskNode& directory, Random& luck);
+
+  std::shared_ptr<DiskSpace> space_;
+  DiskNodePtr root_;
+  std::vector<Change> unsynced_;
+};
+
+}  // namespace tutti

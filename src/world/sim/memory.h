@@ -1,0 +1,30 @@
+// Memory shared by the processes of a simulated host: plain memory of the simulator. Arenas live
+// while a handle or mapping refers to them, and end with a crash of their host.
+#pragma once
+
+#include "world/memory.h"
+#include "world/sim/handles.h"
+
+namespace tutti {
+
+class SimHost;
+
+class SimMemory final : public Memory {
+ public:
+  explicit SimMemory(SimHost& host) : host_(host) {}
+
+  Result<Handle> create_arena(std::string name, uint64_t size) override;
+  Result<uint64_t> arena_size(const Handle& arena) override;
+  Result<std::unique_ptr<Mapping>> map(const Handle& arena, uint64_t offset, uint64_t size,
+                                       bool writable) override;
+  Task<Result<void>> wait(const std::atomic<uint32_t>& word, uint32_t expected,
+                          Instant deadline) override;
+  void wake_all(std::atomic<uint32_t>& word) override;
+
+ private:
+  class Wait;
+  SimHost& host_;
+  List<Wait> waiting_;  // few: searched one by one
+};
+
+}  // namespace tutti

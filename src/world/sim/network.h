@@ -1,0 +1,79 @@
+// Network of one process of a simulated host: listens and connects by name ("host17:7000") or on
+// Unix paths of its host.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "world/network.h"
+#include "world/sim/stream.h"
+
+namespace tutti {
+
+class SimListener;
+
+constexpr pid_t kFirstPid = 1;  // the process that SimHost itself is
+
+// Who listens where on a host.
+class HostPorts {
+ public:
+  SimListener* find(const Address& address, bool from_outside) const;
+  Result<Address> bind(Address address, SimListener& listener);
+  void release(const SimListener& listener);
+
+ private:
+  static constexpr uint16_t kFirstFreePort = 32768;
+  bool taken(const Address& address) const;
+  std::vector<std::pair<Address, SimListener*>> listeners_;  // few: searched one by one
+  uint16_t next_port_ = kFirstFreePort;
+};
+
+class SimNetwork final : public Network {
+ public:
+  static constexpr int64_t kConnectRetryNs = 1'000'000'000;
+  static constexpr int64_t kConnectGiveUpNs = 10'000'000'000;
+
+  SimNetwork(SimHost& host, pid_t pid, uid_t user = 0) : host_(&host), pid_(pid), user_(user) {}
+
+  Task<Result<std::unique_ptr<Listener>>> listen(Address address) override;
+  Task<Result<std::unique_ptr<Stream>>> connect(Address address) override;
+  Result<Pair> pair() override;
+  Result<std::unique_ptr<Stream>> adopt(Handle handle) override;
+
+ private:
+  Result<uint32_t> resolve(const Address& address) const;
+  Credentials credentials() const { return {pid_, user_, user_}; }
+
+  SimHost* host_;
+  pid_t pid_;
+  uid_t user_;
+};
+
+class SimListener final : public Listener {
+ public:
+  static constexpr size_t kBacklog = 256;  // connections that nobody accepted yet
+
+  SimListener(SimHost& host, Credentials owner) : host_(host), owner_(owner) {}
+  ~SimListener() override;
+  Result<void> bind(Address address);
+
+  const Address& address() const override { return address_; }
+  Task<Result<std::unique_ptr<Stream>>> accept() override;
+
+  const Credentials& owner() const { return owner_; }
+  // False when too many wait already.
+  bool offer(std::unique_ptr<SimStream> stream);
+
+ private:
+  class Accept;
+  SimHost& host_;
+  Credentials owner_;
+  Address address_;
+  bool bound_ = false;
+  std::deque<std::unique_ptr<SimStream>> waiting_;
+  List<Accept> acceptors_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,73 @@
+#include "world/sim/process.h"
+
+#include "world/sim/process_table.h"
+#include "world/sim/simulator.h"
+
+namespace tutti {
+
+SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, uid_t user)
+    : host_(host),
+      pid_(pid),
+      user_(user),
+      arguments_(options.arguments),
+      environment_(options.environment),
+      network_(host, pid, user),
+      processes_(host, pid, user) {
+  for (const SpawnOptions::Inherit& inherit : options.inherit)
+    handles_[inherit.number] = host.handles().duplicate(*inherit.handle);
+}
+
+SimProcess::~SimProcess() { scope_.kill(); }
+
+std::string_view SimProcess::variable(std::string_view key) const {
+  for (const std::string& entry : environment_) {
+    if (entry.size() > key.size() && entry.starts_with(key) && entry[key.size()] == '=')
+      return std::string_view(entry).substr(key.size() + 1);
+  }
+  return {};
+}
+
+Result<Handle> SimProcess::take_handle(int number) {
+  auto found = handles_.find(number);
+  if (found == handles_.end())
+    return fail(Code::invalid, "process {} has no handle {}", pid_, number);
+  Handle handle = std::move(found->second);
+  handles_.erase(found);
+  return handle;
+}
+
+Result<std::unique_ptr<Stream>> SimProcess::take_stream(int number) {
+  TRY(Handle handle, take_handle(number));
+  return network_.adopt(std::move(handle));
+}
+
+void SimProcess::Life::begin() {
+  detail_ = static_cast<uint32_t>(process_.pid_);
+  Simulator& sim = process_.host_.simulator();
+  sim.schedule(*this, process_.host_.core(), process_.host_.core().ready_at_ns());
+}
+
+void SimProcess::Life::end(const Exit& exit) {
+  if (ending_) return;
+  ending_ = true;
+  exit_ = exit;
+  detail_ = static_cast<uint32_t>(process_.pid_);
+  Simulator& sim = process_.host_.simulator();
+  charge_ns_ = static_cast<uint32_t>(sim.costs().exit_ns);
+  sim.schedule(*this, process_.host_.core(), sim.now_ns());
+}
+
+void SimProcess::Life::fire() {
+  SimHost& host = process_.host_;
+  if (ending_) return host.process_table().ended(process_.pid_, Exit(exit_));
+  process_.scope_.spawn(main(process_, host.simulator()));
+}
+
+Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
+  const Simulator::ProcessProgram* program = simulator.find_process(process.arguments_[0]);
+  Task<int> work = (*program)(process);
+  const int code = co_await std::move(work);
+  process.life_.end({.code = code});
+}
+
+}  // namespace tutti

@@ -1,0 +1,81 @@
+// A simulated process: a coroutine that is given what a program gets, and its own view of World.
+// When it returns, or a signal ends it, its strands and open handles go with it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "world/channel.h"
+#include "world/sim/host.h"
+#include "world/sim/network.h"
+#include "world/sim/processes.h"
+
+namespace tutti {
+
+class SimProcess final : public World {
+ public:
+  SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, uid_t user);
+  ~SimProcess() override;
+
+  Clock& clock() override { return host_.clock(); }
+  Network& network() override { return network_; }
+  Disk& disk() override { return host_.disk(); }
+  Processes& processes() override { return processes_; }
+  Memory& memory() override { return host_.memory(); }
+  Random& random() override { return host_.random(); }
+  const std::string& host_name() const override { return host_.host_name(); }
+  bool fault(CodePlace& place) override { return host_.fault(place); }
+
+  pid_t pid() const { return pid_; }
+  uid_t user() const { return user_; }
+  SimHost& host() { return host_; }
+  Scope& scope() { return scope_; }
+  const std::vector<std::string>& arguments() const { return arguments_; }
+  // The value of KEY, or "" when it is not set.
+  std::string_view variable(std::string_view key) const;
+
+  // A handle it was started with, by the number it has here; once each.
+  Result<Handle> take_handle(int number);
+  Result<std::unique_ptr<Stream>> take_stream(int number);
+
+  // From now on this signal is given by next_signal() instead of ending the process.
+  void catch_signal(int number) { caught_ |= uint64_t{1} << number; }
+  Channel<int>::Recv next_signal() { return signals_.recv(); }
+
+ private:
+  friend class ProcessTable;
+  // Its first and its last moment.
+  class Life final : public SimEvent {
+   public:
+    explicit Life(SimProcess& process) : SimEvent(EventKind::process), process_(process) {}
+    void begin();
+    void end(const Exit& exit);
+    bool ending() const { return ending_; }
+
+   private:
+    void fire() override;
+    SimProcess& process_;
+    Exit exit_;
+    bool ending_ = false;
+  };
+  static Task<void> main(SimProcess& process, Simulator& simulator);
+
+  static constexpr size_t kSignalsKept = 64;  // as Linux, more of them are merged
+
+  SimHost& host_;
+  pid_t pid_;
+  uid_t user_;
+  std::vector<std::string> arguments_;
+  std::vector<std::string> environment_;
+  std::map<int, Handle> handles_;
+  uint64_t caught_ = 0;
+  Channel<int> signals_{kSignalsKept};
+  SimNetwork network_;
+  SimProcesses processes_;
+  Life life_{*this};
+  Scope scope_{Scope::Root{}};
+};
+
+}  // namespace tutti

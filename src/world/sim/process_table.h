@@ -1,0 +1,96 @@
+// All processes of a simulated host, and the rules of parents, orphans and groups.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "world/processes.h"
+#include "world/sim/process.h"
+
+namespace tutti {
+
+class ProcessTable {
+ public:
+  explicit ProcessTable(SimHost& host) : host_(host) {}
+  ~ProcessTable() { stop(); }
+
+  Result<pid_t> spawn(const SpawnOptions& options, pid_t parent);
+  Result<void> signal(pid_t pid, int number);
+  void ended(pid_t pid, const Exit& exit);
+  void stop();  // the host went down: all processes are gone, unheard
+
+  // The parent holds a Process for it: its exit status is kept.
+  void set_owned(pid_t pid, bool owned);
+  bool alive(pid_t pid) const;
+  // What is known of a process that ended.
+  std::optional<Exit> exit_of(pid_t pid) const;
+
+  void become_subreaper(pid_t pid) { subreapers_.insert(pid); }
+  std::vector<pid_t> descendants(pid_t pid) const;
+  size_t reap_orphans(pid_t parent);
+
+  Result<void> add_group(const std::string& name);
+  bool has_group(const std::string& name) const { return groups_.contains(name); }
+  void remove_group(const std::string& name);
+  std::vector<pid_t> members(const std::string& group) const;
+
+  // co_await gives Result<void> when the condition holds, looked at whenever a process ends.
+  class Until;
+  Until until_ended(pid_t pid);
+  Until until_empty(std::string group);
+
+ private:
+  struct Entry {
+    std::unique_ptr<SimProcess> process;  // while it runs
+    Exit exit;
+    pid_t parent = 0;
+    std::string group;
+    int parent_death_signal = 0;
+    bool owned = false;
+  };
+  pid_t reaper_of(pid_t pid) const;
+  void orphan_children(pid_t pid);
+
+  SimHost& host_;
+  std::map<pid_t, Entry> entries_;
+  std::set<pid_t> subreapers_;
+  std::set<std::string> groups_;
+  List<Until> waiting_;
+  pid_t next_pid_ = kFirstPid + 1;
+};
+
+class ProcessTable::Until final : public Waiter {
+ public:
+  Until(ProcessTable& table, pid_t pid, std::string group)
+      : table_(table), pid_(pid), group_(std::move(group)) {}
+
+  bool await_ready() {
+    cancelled_ = cancelled_already();
+    return cancelled_ || holds();
+  }
+  void await_suspend(std::coroutine_handle<> coroutine) {
+    park(coroutine);
+    table_.waiting_.push_back(*this);
+  }
+  Result<void> await_resume() const {
+    if (cancelled_) return fail(cancelled_error());
+    return {};
+  }
+  bool holds() const { return pid_ != 0 ? !table_.alive(pid_) : table_.members(group_).empty(); }
+
+ private:
+  void on_cancel() override {
+    cancelled_ = true;
+    wake();
+  }
+  ProcessTable& table_;
+  pid_t pid_;
+  std::string group_;
+  bool cancelled_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+// Processes as one process of a simulated host sees them. Programs are coroutines registered with
+// Simulator::set_process under the name that arguments[0] gives.
+#pragma once
+
+#include "world/processes.h"
+
+namespace tutti {
+
+class SimHost;
+
+class SimProcesses final : public Processes {
+ public:
+  SimProcesses(SimHost& host, pid_t pid, uid_t user = 0) : host_(host), pid_(pid), user_(user) {}
+
+  Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) override;
+  Result<Pipe> pipe() override;
+  Result<Terminal> terminal(unsigned columns, unsigned rows) override;
+  Result<void> become_subreaper() override;
+  Result<std::vector<pid_t>> descendants() override;
+  Result<void> signal(pid_t pid, int number) override;
+  size_t reap_orphans() override;
+  Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
+  Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
+  pid_t own_pid() const override { return pid_; }
+  uid_t own_uid() const override { return user_; }
+
+ private:
+  SimHost& host_;
+  pid_t pid_;
+  uid_t user_;
+};
+
+}  // namespace tutti
