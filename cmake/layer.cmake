@@ -70,12 +70,15 @@ function(tutti_layer name)
     tutti_test(${name}_test "${test_sources}" "${arg_ROOT};${PROJECT_SOURCE_DIR}/src"
                "$<TARGET_NAME_IF_EXISTS:${name}>;${deps}" ${arg_CONCURRENT})
   endif()
-  if(TUTTI_FUZZ)
-    foreach(source IN LISTS fuzz_sources)
-      get_filename_component(stem ${source} NAME_WE)
-      tutti_fuzzer(${name}_${stem} ${source} ${arg_ROOT} "$<TARGET_NAME_IF_EXISTS:${name}>;${deps}")
-    endforeach()
-  endif()
+  foreach(source IN LISTS fuzz_sources)
+    get_filename_component(stem ${source} NAME_WE)
+    set(linked "$<TARGET_NAME_IF_EXISTS:${name}>;${deps}")
+    if(TUTTI_FUZZ)
+      tutti_fuzzer(${name}_${stem} ${source} ${arg_ROOT} "${linked}")
+    elseif(TUTTI_TESTS)
+      tutti_replay(${name}_${stem} ${source} ${arg_ROOT} "${linked}")
+    endif()
+  endforeach()
 endfunction()
 
 # Every test but base's may use the simulated world, whatever its layer.
@@ -103,6 +106,20 @@ function(tutti_fuzzer name source includes deps)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzzers)
   add_dependencies(fuzzers ${name})
+endfunction()
+
+# The fuzz target without libFuzzer, over the inputs kept in tests/corpus/<name>, as a test.
+function(tutti_replay name source includes deps)
+  set(corpus ${PROJECT_SOURCE_DIR}/tests/corpus/${name})
+  if(NOT IS_DIRECTORY ${corpus})
+    return()
+  endif()
+  add_executable(${name}_replay EXCLUDE_FROM_ALL ${source} ${PROJECT_SOURCE_DIR}/cmake/replay.cc)
+  target_include_directories(${name}_replay PRIVATE ${includes})
+  target_link_libraries(${name}_replay PRIVATE ${deps})
+  add_test(NAME ${name}_replay COMMAND ${tutti_test_launcher} $<TARGET_FILE:${name}_replay> ${corpus}
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_dependencies(tests ${name}_replay)
 endfunction()
 
 # src/wire/rpc.proto becomes "wire/rpc.pb.h". Generated code is compiled without our warnings.
