@@ -62,10 +62,13 @@ class RealProcess final : public Process, private Watch {
   RealProcess(RealProcesses& owner, Spawned spawned)
       : owner_(owner), pid_(spawned.pid), pidfd_(std::move(spawned.pidfd)) {
     owner_.children_.emplace(pid_, this);
+    // From the start, so that the kernel tells of the ends of many in the order they came.
+    watched_ = owner_.loop_.add(pidfd_.number(), EPOLLIN, *this);
   }
   ~RealProcess() override {
     TUTTI_ASSERT(waiting_ == nullptr, "a process object outlives those who wait on it");
     if (!outcome_) collect();
+    stop_watching();
     if (!outcome_) owner_.children_.erase(pid_);  // from now on an orphan like any other
   }
 
@@ -80,10 +83,12 @@ class RealProcess final : public Process, private Watch {
   class Ended;
   void on_ready(uint32_t) override { collect(); }
   void collect();
+  void stop_watching();
 
   RealProcesses& owner_;
   pid_t pid_;
   Handle pidfd_;
+  Result<void> watched_;
   std::optional<Result<Exit>> outcome_;
   Ended* waiting_ = nullptr;
 };
@@ -97,7 +102,7 @@ class RealProcess::Ended final : public Waiter {
   }
   bool await_suspend(std::coroutine_handle<> coroutine) {
     TUTTI_ASSERT(process_.waiting_ == nullptr, "one strand waits for a process");
-    result_ = process_.owner_.loop_.add(process_.pidfd_.number(), EPOLLIN, process_);
+    result_ = process_.watched_;
     if (!result_) return false;
     park(coroutine);
     process_.waiting_ = this;
@@ -106,7 +111,7 @@ class RealProcess::Ended final : public Waiter {
   Result<void> await_resume() { return std::move(result_); }
 
   void finish() {
-    withdraw();
+    process_.waiting_ = nullptr;
     wake();
   }
 
@@ -115,16 +120,11 @@ class RealProcess::Ended final : public Waiter {
     result_ = fail(cancelled_error());
     finish();
   }
-  void withdraw() {
-    process_.owner_.loop_.remove(process_.pidfd_.number(), process_);
-    process_.waiting_ = nullptr;
-  }
   RealProcess& process_;
   Result<void> result_;
 };
 
 Task<Result<Exit>> RealProcess::wait() {
-  if (!outcome_) collect();
   if (!outcome_) {
     Ended end(*this);
     CO_TRY_DO(co_await end);
@@ -148,7 +148,13 @@ void RealProcess::collect() {
         fail(Code::internal, "the exit status of process {} was collected by somebody else", pid_));
 }
 
+void RealProcess::stop_watching() {
+  if (watched_) owner_.loop_.remove(pidfd_.number(), *this);
+  watched_ = fail(Code::not_found, "process {} has ended", pid_);
+}
+
 void RealProcess::ended(Result<Exit> outcome) {
+  stop_watching();
   outcome_ = std::move(outcome);
   owner_.children_.erase(pid_);
   if (waiting_ != nullptr) waiting_->finish();
@@ -187,7 +193,14 @@ Result<void> RealProcesses::become_subreaper() {
   return fail_errno(errno, "become the parent of orphans");
 }
 
-Result<std::vector<pid_t>> RealProcesses::descendants() { return descendants_of(getpid()); }
+Result<std::vector<pid_t>> RealProcesses::descendants() {
+  // Whoever has no child, not even one that ended, has no descendants: all of /proc need not be
+  // read.
+  siginfo_t info{};
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
+    return std::vector<pid_t>();
+  return descendants_of(getpid());
+}
 
 Result<void> RealProcesses::signal(pid_t pid, int number) {
   if (pid <= 0) return fail(Code::invalid, "{} is not a process", pid);

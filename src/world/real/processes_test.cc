@@ -51,7 +51,35 @@ Task<Result<void>> wait_and_give_up(Loop& loop, Process& process) {
   _exit(1);
 }
 
+Task<void> note_exit(Process& process, size_t index, std::vector<size_t>& order) {
+  auto exit = co_await process.wait();
+  CHECK(exit.has_value());
+  order.push_back(index);
+}
+
+Task<void> note_exits(std::vector<std::unique_ptr<Process>>& processes,
+                      std::vector<size_t>& order) {
+  Scope scope;
+  for (size_t i = 0; i < processes.size(); ++i) scope.spawn(note_exit(*processes[i], i, order));
+  auto joined = co_await scope.join();
+  CHECK(joined.has_value());
+}
+
 }  // namespace
+
+TEST_CASE("the exits of many are told in the order they happened, not in which they are awaited") {
+  Host host;
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int i = 0; i < 4; ++i) processes.push_back(must_spawn(host, command({"sleep", "1000"})));
+  for (const size_t i : {2, 0, 3, 1}) {
+    kill(processes[i]->pid(), SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(processes[i]->pid()), &info, WEXITED | WNOWAIT);
+  }
+  std::vector<size_t> order;
+  host.loop.run(note_exits(processes, order));
+  CHECK(order == std::vector<size_t>{2, 0, 3, 1});
+}
 
 TEST_CASE("an exit code and a fatal signal are told apart") {
   Host host;
