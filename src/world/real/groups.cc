@@ -24,6 +24,7 @@ constexpr size_t kMostFileBytes = 1 << 20;  // of mountinfo, or a list of member
 constexpr int kMostDepth = 16;              // of groups that members made themselves
 constexpr int kKillRounds = 100;            // without cgroup.kill: forks may outrun a round
 constexpr int kRemoveTries = 10;
+constexpr int kSweepTries = 100;
 constexpr auto kRemovePause = 1ms;  // the kernel is busy with the last member that long
 
 Result<std::string> read_all(int folder, const char* path) {
@@ -75,6 +76,13 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
+template <class Number>
+Number number_of(std::string_view text) {
+  Number value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
 struct Mount {
   std::string root;  // the part of the hierarchy that is mounted
   std::string at;
@@ -109,8 +117,8 @@ bool may_write(const std::string& parent) {
 }
 
 template <class Visit>
-void for_each_subgroup(int folder, Visit visit) {
-  const int listed = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+void for_each_subgroup(int folder, const char* path, Visit visit) {
+  const int listed = openat(folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (listed < 0) return;
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(listed), &closedir);
   while (const dirent* entry = readdir(entries.get()))
@@ -128,15 +136,38 @@ void add_members(int folder, int depth, std::vector<pid_t>& members) {
     if (pid > 0) members.push_back(pid);
   }
   if (depth == kMostDepth) return;
-  for_each_subgroup(folder, [&](const char* name) {
+  for_each_subgroup(folder, ".", [&](const char* name) {
     const Handle below = own_fd(openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (below.open()) add_members(below.number(), depth + 1, members);
   });
 }
 
+// When a process started, in the kernel's ticks; 0 when there is none, or only its exit status.
+uint64_t process_start(pid_t pid) {
+  auto text = read_all(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str());
+  if (!text) return 0;
+  // The name may hold anything; after it come the fields from the third on.
+  constexpr int kFieldsToStart = 19;
+  std::string_view rest(*text);
+  rest.remove_prefix(std::min(rest.rfind(')') + 2, rest.size()));
+  if (rest.starts_with('Z') || rest.starts_with('X')) return 0;
+  for (int field = 0; field < kFieldsToStart; ++field) take_until(rest, ' ');
+  return number_of<uint64_t>(take_until(rest, ' '));
+}
+
+// Of a folder's name, "tutti-<name>@<pid>.<start>".
+bool maker_died(std::string_view entry) {
+  const size_t at = entry.rfind('@');
+  if (!entry.starts_with(kPrefix) || at == std::string_view::npos) return false;
+  std::string_view maker = entry.substr(at + 1);
+  const auto pid = number_of<pid_t>(take_until(maker, '.'));
+  const auto start = number_of<uint64_t>(maker);
+  return pid > 0 && start > 0 && process_start(pid) != start;
+}
+
 void remove_subgroups(int folder, int depth) {
   if (depth == kMostDepth) return;
-  for_each_subgroup(folder, [&](const char* name) {
+  for_each_subgroup(folder, ".", [&](const char* name) {
     const Handle below = own_fd(openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (below.open()) remove_subgroups(below.number(), depth + 1);
     unlinkat(folder, name, AT_REMOVEDIR);
@@ -153,6 +184,7 @@ class RealGroup final : public ProcessGroup, private Watch {
 
   const std::string& name() const override { return name_; }
   int folder() const { return folder_.number(); }
+  bool occupied() const;
   Result<void> kill() override;
   Task<Result<void>> emptied() override;
   Result<std::vector<pid_t>> members() override;
@@ -208,10 +240,14 @@ void RealGroup::on_ready(uint32_t) {
   if (waiting_ != nullptr) waiting_->finish();
 }
 
+bool RealGroup::occupied() const {
+  const Handle events = own_fd(openat(folder(), "cgroup.events", O_RDONLY | O_CLOEXEC));
+  return events.open() && populated(events.number());
+}
+
 RealGroup::~RealGroup() {
   TUTTI_ASSERT(waiting_ == nullptr, "a group outlives those who wait on it");
-  const Handle events = own_fd(openat(folder(), "cgroup.events", O_RDONLY | O_CLOEXEC));
-  if (!events.open() || populated(events.number())) return;
+  if (occupied()) return;
   remove_subgroups(folder(), 0);
   for (int tries = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && tries < kRemoveTries; ++tries)
     std::this_thread::sleep_for(kRemovePause);
@@ -326,8 +362,13 @@ Result<void> check_name(const std::string& name) {
 Result<std::unique_ptr<ProcessGroup>> Groups::open(std::string name) {
   TRY_DO(check_name(name));
   TRY_DO(find_parents());
+  const std::string start = fmt::format("{}{}@", kPrefix, name);
   for (const std::string& parent : parents_) {
-    std::string path = fmt::format("{}/{}{}", parent, kPrefix, name);
+    std::string path;
+    for_each_subgroup(AT_FDCWD, parent.c_str(), [&](std::string_view entry) {
+      if (entry.starts_with(start)) path = fmt::format("{}/{}", parent, entry);
+    });
+    if (path.empty()) continue;
     Handle folder = own_fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.open())
       return std::make_unique<RealGroup>(loop_, std::move(name), std::move(path),
@@ -339,13 +380,14 @@ Result<std::unique_ptr<ProcessGroup>> Groups::open(std::string name) {
 
 Result<std::unique_ptr<ProcessGroup>> Groups::create(std::string name) {
   TRY_DO(check_name(name));
+  if (open(name)) return fail(Code::exists, "process group {} is there already", name);
   TRY_DO(find_parents());
   int error = 0;
   for (const std::string& parent : parents_) {
-    std::string path = fmt::format("{}/{}{}", parent, kPrefix, name);
+    std::string path =
+        fmt::format("{}/{}{}@{}.{}", parent, kPrefix, name, getpid(), process_start(getpid()));
     if (mkdir(path.c_str(), 0755) != 0) {
       error = errno;
-      if (error == EEXIST) return fail(Code::exists, "process group {} is there already", path);
       continue;
     }
     Handle folder = own_fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -359,6 +401,27 @@ Result<std::unique_ptr<ProcessGroup>> Groups::create(std::string name) {
     return fail(Code::unsupported, "{} is not writable for this user; delegate a cgroup to it",
                 parents_.front());
   return fail_errno(error, "make process group {} in {}", name, parents_.front());
+}
+
+size_t Groups::sweep() {
+  if (!find_parents()) return 0;
+  std::vector<std::string> left_behind;
+  for (const std::string& parent : parents_)
+    for_each_subgroup(AT_FDCWD, parent.c_str(), [&](std::string_view entry) {
+      if (maker_died(entry)) left_behind.push_back(fmt::format("{}/{}", parent, entry));
+    });
+  return static_cast<size_t>(
+      std::ranges::count_if(left_behind, [&](const std::string& path) { return sweep_one(path); }));
+}
+
+bool Groups::sweep_one(const std::string& path) {
+  Handle folder = own_fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.open()) return false;
+  RealGroup group(loop_, path, path, std::move(folder));
+  if (!group.kill()) return false;
+  for (int tries = 0; group.occupied() && tries < kSweepTries; ++tries)
+    std::this_thread::sleep_for(kRemovePause);
+  return !group.occupied();  // and removed as it goes out of scope
 }
 
 }  // namespace tutti

@@ -2,7 +2,8 @@
 //
 // Groups need a cgroup2 mount that we may write to, wherever it is, and no controllers. They are
 // made below our own cgroup, so that whoever limits or ends us reaches them too; where that is not
-// ours to write, below the mount's root.
+// ours to write, below the mount's root. A folder's name ends with its maker, "@<pid>.<start>", so
+// that what a dead process left can be told from what a living one uses.
 #pragma once
 
 #include <memory>
@@ -20,9 +21,11 @@ class Groups {
   explicit Groups(Loop& loop) : loop_(loop) {}
   Result<std::unique_ptr<ProcessGroup>> create(std::string name);
   Result<std::unique_ptr<ProcessGroup>> open(std::string name);
+  size_t sweep();
 
  private:
   Result<void> find_parents();
+  bool sweep_one(const std::string& path);
 
   Loop& loop_;
   std::vector<std::string> parents_;  // looked up at the first use

@@ -1,6 +1,7 @@
 #include "world/real/groups.h"
 
 #include <csignal>
+#include <filesystem>
 
 #include "world/real/process_test_tools.h"
 
@@ -67,6 +68,31 @@ TEST_CASE("a killed group takes daemons and session leaders with it") {
     CHECK(drain(pipe->reader).empty());  // every holder of the other end is gone
     reap_all();
   }
+}
+
+TEST_CASE("groups of dead makers are ended and removed, those of living ones are not") {
+  Host host;
+  REQUIRE(host.processes.become_subreaper().has_value());
+  const auto ours = make_group(host, "living");
+  if (ours == nullptr) return;
+  // As a maker leaves it that was killed: its number and start are nobody's now.
+  const std::string here =
+      std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", group_folder(*ours)));
+  const auto maker = must_spawn(host, command({"true"}));
+  const std::string left = fmt::format("{}/tutti-{}@{}.1", here.substr(0, here.rfind('/')),
+                                       unique_name("left"), maker->pid());
+  host.wait(*maker);
+  REQUIRE(mkdir(left.c_str(), 0755) == 0);
+  auto group = host.processes.open_group(unique_name("left"));
+  REQUIRE(group.has_value());
+  SpawnOptions options = command({"sleep", "1000"});
+  options.group = group->get();
+  const auto member = must_spawn(host, options);
+
+  CHECK(host.processes.sweep_groups() >= 1);  // others may have left some too
+  CHECK(host.wait(*member).signal == SIGKILL);
+  CHECK(!std::filesystem::exists(left));
+  CHECK(std::filesystem::exists(here));
 }
 
 TEST_CASE("a group is removed when it is empty and forgotten") {

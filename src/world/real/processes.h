@@ -32,6 +32,7 @@ class RealProcesses final : public Processes {
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
+  size_t sweep_groups() override { return groups_.sweep(); }
   pid_t own_pid() const override;
   uid_t own_uid() const override;
 

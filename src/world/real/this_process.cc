@@ -1,0 +1,115 @@
+#include "world/real/this_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <thread>
+
+#include "world/real/adopt.h"
+#include "world/real/fd.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t kPartsPerWrite = 64;
+
+// A regular file or a device that is always ready: written at once, read never.
+class FileStream final : public Stream {
+ public:
+  FileStream(Handle file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+
+  Result<void> shutdown_write() override { return {}; }
+  Result<Credentials> peer_credentials() const override {
+    return fail(Code::unsupported, "{} is no connection", name_);
+  }
+
+ private:
+  bool try_read(Read& read) override {
+    read.set(fail(Code::unsupported, "{} is for writing", name_));
+    return true;
+  }
+  bool try_write(Write& write) override;
+  void park_read(Read&) override {}
+  void withdraw_read(Read&) override {}
+  void park_write(Write&) override {}
+  void withdraw_write(Write&) override {}
+
+  Handle file_;
+  std::string name_;
+};
+
+bool FileStream::try_write(Write& write) {
+  while (!write.finished()) {
+    std::array<iovec, kPartsPerWrite> parts;
+    size_t count = 0;
+    for (const Bytes part : write.parts().first(std::min(write.parts().size(), kPartsPerWrite))) {
+      const Bytes rest = count == 0 ? part.subspan(write.offset()) : part;
+      parts[count++] = {const_cast<std::byte*>(rest.data()), rest.size()};
+    }
+    const ssize_t sent = writev(file_.number(), parts.data(), static_cast<int>(count));
+    if (sent >= 0) {
+      write.advance(static_cast<size_t>(sent));
+    } else if (errno != EINTR) {
+      write.set(fail_errno(errno, "write to {}", name_));
+      return true;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void fill_missing_standard_streams() {
+  // The lowest free number is taken: exactly the missing ones.
+  for (int number = open("/dev/null", O_RDWR); number >= 0; number = open("/dev/null", O_RDWR)) {
+    if (number <= kStandardError) continue;
+    close(number);
+    return;
+  }
+}
+
+bool is_terminal(int number) { return isatty(number) == 1; }
+
+Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number) {
+  const auto duplicate = [number] { return own_fd(fcntl(number, F_DUPFD_CLOEXEC, 3)); };
+  const std::string name = number == kStandardError ? "standard error" : "standard output";
+  Handle file = duplicate();
+  if (!file.open()) return fail_errno(errno, "open {}", name);
+  auto stream = adopt_fd(loop, std::move(file));
+  if (stream || stream.error().code() != Code::unsupported) return stream;
+  file = duplicate();
+  if (!file.open()) return fail_errno(errno, "open {}", name);
+  return std::make_unique<FileStream>(std::move(file), name);
+}
+
+Result<void> allow_open_files(uint64_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return fail_errno(errno, "read the open-file limit");
+  if (limit.rlim_cur >= count) return {};
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = count;
+  if (limit.rlim_max >= count && setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
+  return fail(
+      Code::exhausted,
+      "{} open files are needed and the limit is {} (at most {}); raise it with: ulimit -n {}",
+      count, before, limit.rlim_max, count);
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> settings;
+  for (char** setting = environ; setting != nullptr && *setting != nullptr; ++setting)
+    settings.emplace_back(*setting);
+  return settings;
+}
+
+unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+void name_this_process(const char* name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
+
+}  // namespace tutti

@@ -1,0 +1,34 @@
+// What a command needs of Linux beside a World: its standard streams, environment and limits.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "world/real/loop.h"
+#include "world/stream.h"
+
+namespace tutti {
+
+// A closed 0, 1 or 2 would be given to the next thing we open, and printed into. Call first.
+void fill_missing_standard_streams();
+
+constexpr int kStandardOutput = 1;
+constexpr int kStandardError = 2;
+bool is_terminal(int number);
+
+// A stream to what 1 or 2 is. A write waits where a terminal or pipe is full; a regular file's
+// never does. The descriptor stays as it is for those we share it with.
+Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number);
+
+// Makes room for so many open files, if this process may have them; else the error names the limit.
+Result<void> allow_open_files(uint64_t count);
+
+std::vector<std::string> own_environment();  // "KEY=value"
+unsigned usable_cores();                     // at least 1
+
+// How ps and top call this process.
+void name_this_process(const char* name);
+
+}  // namespace tutti
