@@ -57,10 +57,14 @@ Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options) 
     }
   }
   Duration pause = kShortestPause;
+  bool seemed_empty = false;
   while (true) {
     auto left = strangers_excluded(processes, options.spare);
     if (!left) co_return fail(std::move(left).error());
-    if (left->empty()) co_return {};
+    // One whose parent dies while we look may be missed once: it is ours by the second look.
+    if (left->empty() && seemed_empty) co_return {};
+    seemed_empty = left->empty();
+    if (seemed_empty) continue;
     if (world.clock().now() > give_up)
       co_return fail(Code::deadline, "processes {} do not end even when killed",
                      fmt::join(*left, ", "));

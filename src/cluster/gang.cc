@@ -85,7 +85,8 @@ Result<std::string> Gang::first_frames(uint16_t master_port) const {
     one.add_environment(port);
   }
   if (spawn.ByteSizeLong() > kMaxKeeperMessage)
-    return fail(Code::invalid, "the command and environment of {} ranks take {} bytes; {} is the most",
+    return fail(Code::invalid,
+                "the command and environment of {} ranks take {} bytes; {} is the most",
                 options_.size, spawn.ByteSizeLong(), kMaxKeeperMessage);
   std::string frames;
   encode_keeper_frame(KeeperMessage::hello, make_hello(), 0, frames);
@@ -286,9 +287,9 @@ Task<void> Gang::finish_with_keeper(Result<void> conversation) {
   auto ended = co_await end_descendants(world_, std::move(rest));
   const bool broke_off = conversation.error().code() == Code::unavailable;
   const std::string how = exit ? exit->text() : exit.error().text();
-  Error error(Code::unavailable,
-              broke_off ? fmt::format("the keeper (process {}) ended: {}", keeper_.process->pid(), how)
-                        : conversation.error().text());
+  Error error(Code::unavailable, broke_off ? fmt::format("the keeper (process {}) ended: {}",
+                                                         keeper_.process->pid(), how)
+                                           : conversation.error().text());
   if (!ended) error = error.context(ended.error().text());
   if (!report_.error) report_.error = std::move(error);
   if (ending_) co_return;  // the reason for ending came first
@@ -306,21 +307,16 @@ Task<GangReport> run_gang(World& world, GangOptions options, GangListener& liste
 
 int GangReport::exit_code() const {
   switch (end) {
-    case GangEnd::finished:
-      return 0;
-    case GangEnd::rank_failed:
-      return ranks[*culprit].exit->shell_code();
-    case GangEnd::timed_out:
-      return kTimedOutCode;
-    case GangEnd::interrupted:
-      return kSignalBase + signal;
-    case GangEnd::output_lost:
-      return kSignalBase + SIGPIPE;
+    case GangEnd::finished: return 0;
+    case GangEnd::rank_failed: return ranks[*culprit].exit->shell_code();
+    case GangEnd::timed_out: return kTimedOutCode;
+    case GangEnd::interrupted: return kSignalBase + signal;
+    case GangEnd::output_lost: return kSignalBase + SIGPIPE;
     case GangEnd::not_started:
       if (error->code() == Code::not_found) return kNotFoundCode;
-      return error->code() == Code::denied || error->code() == Code::invalid ? kNotExecutableCode : 1;
-    case GangEnd::keeper_lost:
-      return 1;
+      return error->code() == Code::denied || error->code() == Code::invalid ? kNotExecutableCode
+                                                                             : 1;
+    case GangEnd::keeper_lost: return 1;
   }
   return 1;
 }

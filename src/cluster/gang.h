@@ -22,25 +22,25 @@ struct GangOptions {
   std::vector<std::string> environment;  // "KEY=value", common to all ranks
   std::string folder;                    // "" is ours
   std::optional<Duration> timeout;
-  Duration grace = 5s;     // between SIGTERM and SIGKILL
+  Duration grace = 5s;  // between SIGTERM and SIGKILL
   StartKeeperOptions keeper;
 };
 
 enum class GangEnd : unsigned char {
-  finished,      // every rank returned 0
-  rank_failed,   // one did not, and the others were ended
+  finished,     // every rank returned 0
+  rank_failed,  // one did not, and the others were ended
   timed_out,
-  interrupted,   // by a signal to us
-  output_lost,   // the listener could take no more
-  not_started,   // no rank ran
-  keeper_lost,   // the keeper died, and everything with it
+  interrupted,  // by a signal to us
+  output_lost,  // the listener could take no more
+  not_started,  // no rank ran
+  keeper_lost,  // the keeper died, and everything with it
 };
 
 struct RankReport {
   pid_t pid = 0;
-  std::optional<Exit> exit;   // unknown when the keeper was lost
-  uint64_t sequence = 0;      // in the order of exits, from 1
-  int last_signal_sent = 0;   // by us, before it ended
+  std::optional<Exit> exit;  // unknown when the keeper was lost
+  uint64_t sequence = 0;     // in the order of exits, from 1
+  int last_signal_sent = 0;  // by us, before it ended
   Duration lived{};
 };
 
@@ -51,7 +51,7 @@ struct GangReport {
   std::vector<uint32_t> running;    // when we began to end them
   int signal = 0;                   // when interrupted
   std::optional<Error> error;       // when not started, or output or the keeper was lost
-  bool output_complete = true;      // nobody was left holding a rank's output when we stopped reading
+  bool output_complete = true;  // nobody was left holding a rank's output when we stopped reading
   Duration elapsed{};
 
   // Of the culprit (128 + signal when one killed it), 124 for a timeout, 128 + signal when

@@ -6,7 +6,8 @@ Result<StartedKeeper> start_keeper(World& world, const StartKeeperOptions& optio
   TRY(Network::Pair pair, world.network().pair());
   SpawnOptions spawn;
   spawn.arguments = options.command;
-  if (!options.group.empty()) spawn.arguments.insert(spawn.arguments.end(), {"--group", options.group});
+  if (!options.group.empty())
+    spawn.arguments.insert(spawn.arguments.end(), {"--group", options.group});
   if (!options.linger.empty())
     spawn.arguments.insert(spawn.arguments.end(), {"--linger", options.linger});
   spawn.environment = options.environment;

@@ -25,18 +25,12 @@ Task<Result<void>> answer_done(KeeperStream& stream) {
 
 Task<Result<void>> Keeper::handle(KeeperStream& stream, KeeperFrame frame) {
   switch (frame.kind) {
-    case KeeperMessage::spawn:
-      return answer_spawn(stream, std::move(frame));
-    case KeeperMessage::signal:
-      return answer_signal(stream, std::move(frame));
-    case KeeperMessage::list:
-      return answer_list(stream);
-    case KeeperMessage::create_arena:
-      return answer_create_arena(stream, std::move(frame));
-    case KeeperMessage::drop_arena:
-      return answer_drop_arena(stream, std::move(frame));
-    default:
-      return handle_unanswered(stream, std::move(frame));
+    case KeeperMessage::spawn: return answer_spawn(stream, std::move(frame));
+    case KeeperMessage::signal: return answer_signal(stream, std::move(frame));
+    case KeeperMessage::list: return answer_list(stream);
+    case KeeperMessage::create_arena: return answer_create_arena(stream, std::move(frame));
+    case KeeperMessage::drop_arena: return answer_drop_arena(stream, std::move(frame));
+    default: return handle_unanswered(stream, std::move(frame));
   }
 }
 

@@ -34,9 +34,9 @@ class LineSplitter {
   template <class Line>
   void keep(std::string_view tail, Line& line);
 
-  std::string pending_;          // the beginning of a line
-  bool after_return_ = false;    // the last byte was \r; an \n now belongs to it
-  bool within_line_ = false;     // pieces of the line were handed out already
+  std::string pending_;        // the beginning of a line
+  bool after_return_ = false;  // the last byte was \r; an \n now belongs to it
+  bool within_line_ = false;   // pieces of the line were handed out already
 };
 
 // The last lines somebody printed, for telling why it died.

@@ -33,7 +33,7 @@ class OutputReaders {
   World& world_;
   GangListener& listener_;
   std::optional<Error> error_;
-  Event over_;            // an error, or everything read
+  Event over_;             // an error, or everything read
   uint64_t progress_ = 0;  // reads and hand-overs so far
   size_t handing_over_ = 0;
   size_t unfinished_ = 0;

@@ -19,7 +19,8 @@ std::string_view key_of(std::string_view setting) { return setting.substr(0, set
 // environment for each of many ranks would cost as much as starting some of them.
 class Differences {
  public:
-  Differences(const keeper::Spawn& spawn, SpawnOptions& options) : spawn_(spawn), options_(options) {
+  Differences(const keeper::Spawn& spawn, SpawnOptions& options)
+      : spawn_(spawn), options_(options) {
     options_.arguments.assign(spawn.arguments().begin(), spawn.arguments().end());
     options_.environment.assign(spawn.environment().begin(), spawn.environment().end());
     for (int i = 0; i < spawn.environment_size(); ++i) common_[key_of(spawn.environment(i))] = i;

@@ -1,0 +1,187 @@
+#include "cluster/verdict.h"
+
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include "cluster/rank_list.h"
+
+namespace tutti {
+namespace {
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+// Standard error is where programs say why they die; some only ever print.
+struct Tail {
+  const LastLines* lines;
+  std::string_view stream;
+};
+Tail telling_tail(const RankTail& tail) {
+  if (!tail.error.lines().empty()) return {&tail.error, "stderr"};
+  return {&tail.output, "stdout"};
+}
+
+class Text {
+ public:
+  explicit Text(const VerdictOptions& options) : options_(options) {}
+
+  void headline(std::string_view subject, std::string_view rest) {
+    text_ += options_.colour ? fmt::format("\033[1;31mtutti: {}\033[0m{}\n", subject, rest)
+                             : fmt::format("tutti: {}{}\n", subject, rest);
+  }
+  void detail(std::string_view label, std::string_view rest) {
+    text_ += options_.colour ? fmt::format("  \033[2m{}\033[0m {}\n", label, rest)
+                             : fmt::format("  {} {}\n", label, rest);
+  }
+  void quote(const LastLines& lines) {
+    for (const std::string& line : lines.lines()) text_ += fmt::format("    | {}\n", line);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  const VerdictOptions& options_;
+  std::string text_;
+};
+
+void tell_culprit(const GangReport& report, std::span<const RankTail> tails, Text& text) {
+  const RankReport& rank = report.ranks[*report.culprit];
+  text.headline(fmt::format("rank {} failed first: {}", *report.culprit, rank.exit->text()),
+                fmt::format(", after {}", format_duration(rank.lived)));
+  const Tail tail = telling_tail(tails[*report.culprit]);
+  if (!tail.lines->lines().empty()) {
+    text.detail("its last lines", fmt::format("({}):", tail.stream));
+    text.quote(*tail.lines);
+  } else {
+    text.detail("its last lines:", "none, it printed nothing");
+  }
+  if (rank.exit->signal == SIGKILL)
+    text.detail("who killed it:",
+                "not tutti; a person, or the kernel when short of memory (see: dmesg)");
+}
+
+// Those that ended badly before we asked them to.
+void tell_others(const GangReport& report, Text& text) {
+  std::map<std::string, std::vector<uint32_t>> failed;
+  std::vector<uint32_t> finished;
+  for (uint32_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankReport& other = report.ranks[rank];
+    if (!other.exit || other.last_signal_sent != 0 || rank == report.culprit) continue;
+    if (other.exit->ok()) finished.push_back(rank);
+    if (!other.exit->ok()) failed[other.exit->text()].push_back(rank);
+  }
+  for (const auto& [how, ranks] : failed)
+    text.detail("failed next:", fmt::format("{}: {}", format_ranks(ranks), how));
+  if (!finished.empty()) text.detail("had finished:", format_ranks(finished));
+}
+
+void tell_ended(const GangReport& report, std::string_view label, const VerdictOptions& options,
+                Text& text) {
+  std::map<int, std::vector<uint32_t>> by_signal;
+  std::vector<uint32_t> unknown;
+  for (const uint32_t rank : report.running) {
+    const RankReport& ended = report.ranks[rank];
+    if (!ended.exit) unknown.push_back(rank);
+    if (ended.exit && ended.last_signal_sent != 0)
+      by_signal[ended.last_signal_sent].push_back(rank);
+  }
+  for (const auto& [signal, ranks] : by_signal) {
+    const bool stubborn = signal == SIGKILL && options.grace > 0s;
+    const std::string after = stubborn ? fmt::format(", still there {} after being asked to end",
+                                                     format_duration(options.grace))
+                                       : "";
+    text.detail(label, fmt::format("{} ({}{})", format_ranks(ranks), signal_name(signal), after));
+  }
+  if (!unknown.empty()) text.detail(label, fmt::format("{} (SIGKILL)", format_ranks(unknown)));
+}
+
+std::string still_running(const GangReport& report) {
+  if (report.running.empty()) return "; no rank was running";
+  return fmt::format("; {} still ran", format_ranks(report.running));
+}
+
+std::string_view end_name(GangEnd end) {
+  switch (end) {
+    case GangEnd::finished: return "finished";
+    case GangEnd::rank_failed: return "rank_failed";
+    case GangEnd::timed_out: return "timed_out";
+    case GangEnd::interrupted: return "interrupted";
+    case GangEnd::output_lost: return "output_lost";
+    case GangEnd::not_started: return "not_started";
+    case GangEnd::keeper_lost: return "keeper_lost";
+  }
+  return "unknown";
+}
+
+Json ranks_json(const GangReport& report) {
+  Json ranks = Json::array();
+  for (uint32_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankReport& one = report.ranks[rank];
+    if (one.pid == 0) continue;
+    Json entry = {{"rank", rank}, {"pid", one.pid}, {"signal_sent", one.last_signal_sent}};
+    if (one.exit) {
+      entry["code"] = one.exit->code;
+      entry["signal"] = one.exit->signal;
+      entry["order"] = one.sequence;
+      entry["how"] = one.exit->text();
+    }
+    ranks.push_back(std::move(entry));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string verdict_text(const GangReport& report, std::span<const RankTail> tails,
+                         const VerdictOptions& options) {
+  Text text(options);
+  std::string_view ended = "ended:";
+  switch (report.end) {
+    case GangEnd::finished: return "";
+    case GangEnd::not_started: text.headline(report.error->text(), ""); return text.take();
+    case GangEnd::rank_failed:
+      tell_culprit(report, tails, text);
+      ended = "ended because of it:";
+      break;
+    case GangEnd::timed_out:
+      text.headline(fmt::format("the time of {} is up", format_duration(*options.timeout)),
+                    still_running(report));
+      break;
+    case GangEnd::interrupted:
+      text.headline(fmt::format("interrupted by {}", signal_name(report.signal)),
+                    still_running(report));
+      break;
+    case GangEnd::output_lost:
+    case GangEnd::keeper_lost: text.headline(report.error->text(), still_running(report)); break;
+  }
+  tell_others(report, text);
+  tell_ended(report, ended, options, text);
+  if (!report.output_complete)
+    text.detail("output:", "not all of it: somebody outside of the gang holds on to it");
+  text.detail("elapsed:",
+              fmt::format("{}; exit code {}", format_duration(report.elapsed), report.exit_code()));
+  return text.take();
+}
+
+Json verdict_json(const GangReport& report, std::span<const RankTail> tails) {
+  Json json = {{"event", "verdict"},
+               {"end", end_name(report.end)},
+               {"exit_code", report.exit_code()},
+               {"elapsed_s", to_seconds(report.elapsed)},
+               {"ranks", ranks_json(report)}};
+  if (report.culprit) {
+    const Tail tail = telling_tail(tails[*report.culprit]);
+    json["culprit"] = *report.culprit;
+    json["how"] = report.ranks[*report.culprit].exit->text();
+    json["last_lines"] = tail.lines->lines();
+    json["last_lines_of"] = tail.stream;
+  }
+  if (!report.running.empty()) json["ended_ranks"] = report.running;
+  if (report.signal != 0) json["signal"] = report.signal;
+  if (report.error) json["error"] = report.error->text();
+  return json;
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// What is told about a gang that ended: one verdict, for people or for tools.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/json.h"
+#include "cluster/gang.h"
+#include "cluster/lines.h"
+
+namespace tutti {
+
+// What a rank printed last.
+struct RankTail {
+  LastLines output;
+  LastLines error;
+};
+
+struct VerdictOptions {
+  Duration grace{};
+  std::optional<Duration> timeout;
+  bool colour = false;
+};
+
+// Several lines, each ended; "" when every rank finished. Begins with who failed first and why,
+// ends with what the command returns.
+std::string verdict_text(const GangReport& report, std::span<const RankTail> tails,
+                         const VerdictOptions& options);
+
+Json verdict_json(const GangReport& report, std::span<const RankTail> tails);
+
+}  // namespace tutti

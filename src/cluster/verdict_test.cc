@@ -1,0 +1,94 @@
+#include "cluster/verdict.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+namespace tutti {
+namespace {
+
+RankReport ended(Exit exit, uint64_t sequence, int signal_sent = 0) {
+  return {
+      .pid = 100, .exit = exit, .sequence = sequence, .last_signal_sent = signal_sent, .lived = 1s};
+}
+
+struct Case {
+  GangReport report;
+  std::vector<RankTail> tails;
+  VerdictOptions options{.grace = 5s, .timeout = 10min, .colour = false};
+
+  explicit Case(GangEnd end, std::vector<RankReport> ranks) : tails(ranks.size()) {
+    report.end = end;
+    report.ranks = std::move(ranks);
+    report.elapsed = 1500ms;
+  }
+  std::string text() const { return verdict_text(report, tails, options); }
+};
+
+TEST_CASE("a gang that finished needs no verdict") {
+  const Case all_well(GangEnd::finished, {ended({}, 1), ended({}, 2)});
+  CHECK(all_well.text().empty());
+  CHECK(all_well.report.exit_code() == 0);
+}
+
+TEST_CASE("a failure names the culprit, its last words, and who was ended because of it") {
+  Case failed(GangEnd::rank_failed,
+              {ended({.signal = SIGTERM}, 3, SIGTERM), ended({.code = 3}, 1),
+               ended({.signal = SIGKILL}, 4, SIGKILL), ended({.code = 1}, 2)});
+  failed.report.culprit = 1;
+  failed.report.running = {0, 2, 3};
+  failed.tails[1].output.add("step 7", LineEnd::newline);
+  failed.tails[1].error.add("ValueError: no", LineEnd::newline);
+  CHECK(failed.text() ==
+        "tutti: rank 1 failed first: exit code 3, after 1.00 s\n"
+        "  its last lines (stderr):\n"
+        "    | ValueError: no\n"
+        "  failed next: rank 3: exit code 1\n"
+        "  ended because of it: rank 2 (SIGKILL, still there 5.00 s after being asked to end)\n"
+        "  ended because of it: rank 0 (SIGTERM)\n"
+        "  elapsed: 1.50 s; exit code 3\n");
+  const Json json = verdict_json(failed.report, failed.tails);
+  CHECK(json["culprit"] == 1);
+  CHECK(json["last_lines"] == Json::array({"ValueError: no"}));
+  CHECK(json["exit_code"] == 3);
+}
+
+TEST_CASE("a rank that only printed to standard output is quoted from there") {
+  Case failed(GangEnd::rank_failed, {ended({.signal = SIGSEGV}, 1)});
+  failed.report.culprit = 0;
+  failed.tails[0].output.add("step 7", LineEnd::newline);
+  CHECK(failed.text().find("its last lines (stdout):\n    | step 7\n") != std::string::npos);
+  CHECK(failed.report.exit_code() == 128 + SIGSEGV);
+}
+
+TEST_CASE("a timeout tells who still ran") {
+  Case late(GangEnd::timed_out, {ended({}, 1), ended({.signal = SIGTERM}, 2, SIGTERM)});
+  late.report.running = {1};
+  CHECK(late.text() ==
+        "tutti: the time of 10 min 0 s is up; rank 1 still ran\n"
+        "  had finished: rank 0\n"
+        "  ended: rank 1 (SIGTERM)\n"
+        "  elapsed: 1.50 s; exit code 124\n");
+}
+
+TEST_CASE("a command that cannot be run has the exit code of shells") {
+  Case missing(GangEnd::not_started, {RankReport{}});
+  missing.report.error = Error(Code::not_found, "nope: no such command");
+  CHECK(missing.text() == "tutti: nope: no such command\n");
+  CHECK(missing.report.exit_code() == 127);
+  missing.report.error = Error(Code::denied, "x: not executable");
+  CHECK(missing.report.exit_code() == 126);
+}
+
+TEST_CASE("when the keeper is lost, its ranks are told as ended") {
+  Case lost(GangEnd::keeper_lost, {RankReport{.pid = 1}, RankReport{.pid = 2}});
+  lost.report.running = {0, 1};
+  lost.report.error = Error(Code::unavailable, "the keeper ended");
+  CHECK(lost.text() ==
+        "tutti: the keeper ended; ranks 0-1 still ran\n"
+        "  ended: ranks 0-1 (SIGKILL)\n"
+        "  elapsed: 1.50 s; exit code 1\n");
+}
+
+}  // namespace
+}  // namespace tutti
