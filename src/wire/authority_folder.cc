@@ -171,9 +171,8 @@ Task<Result<Certificate>> obtain_certificate(World& world, std::string folder, s
     if (!has_authority)
       co_return fail(Code::denied,
                      "the certificate in {} expired on {} and there is no authority in {} to renew "
-                     "it; issue it anew where the authority is: tutti cert issue {} {}",
-                     path, utc_text(present->claim().not_after_unix_s), folder,
-                     role_name(options.role), options.name);
+                     "it; get a new one from the host that holds the cluster's authority",
+                     path, utc_text(present->claim().not_after_unix_s), folder);
   }
   auto authority = co_await open_authority(world, folder, cluster);
   if (!authority) co_return fail(authority.error());

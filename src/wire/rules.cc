@@ -36,7 +36,7 @@ std::string age_text(int64_t seconds) {
 }
 
 std::string renewal(const Identity& identity) {
-  return fmt::format("renew it where the cluster's authority is: tutti cert issue {} {}",
+  return fmt::format("get a new {}-{}.pem from the host that holds the cluster's authority",
                      role_name(identity.role), identity.name);
 }
 
@@ -165,9 +165,8 @@ std::optional<Refused> judge(const Claim& theirs, const Claim& ours, const Expec
   if (!expected.name.empty() && who.name != expected.name)
     return Refused{Refusal::name,
                    fmt::format("expected {} {} at the other end, but its certificate is of {} {}; "
-                               "check the address, or issue the right one: tutti cert issue {} {}",
-                               role_name(who.role), expected.name, role_name(who.role), who.name,
-                               role_name(who.role), expected.name)};
+                               "check the address",
+                               role_name(who.role), expected.name, role_name(who.role), who.name)};
   return {};
 }
 

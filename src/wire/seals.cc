@@ -31,8 +31,8 @@ Result<std::unique_ptr<Seal>> CertifiedSeals::make(SealRequest request) {
     return make_unix_seal(world_.processes().own_uid(), request.side);
   if (tls_ == nullptr)
     return fail(Code::denied,
-                "a TCP connection needs a certificate and we have none; get one where "
-                "the cluster's authority is: tutti cert issue ROLE NAME");
+                "a TCP connection needs a certificate and we have none; get one from the host that "
+                "holds the cluster's authority, or use a unix: address");
   return make_tls_seal(tls_->context, world_.clock(),
                        {.side = request.side, .expected = std::move(request.expected)});
 }

@@ -85,11 +85,15 @@ TEST_CASE("each side of a simulated handshake is charged once") {
 }
 
 TEST_CASE("a simulated handshake cut at any byte ends with an error") {
-  for (size_t cut = 0; cut < 100; ++cut) {
+  SealBench whole;
+  REQUIRE(meet(whole, claim_of(Role::agent, "node3")));
+  const size_t length = whole.streams.first->outgoing().passed;
+  CHECK(length > 50);
+  for (size_t cut = 0; cut < length; ++cut) {
     SealBench bench;
     bench.streams.first->outgoing().cut_after = cut;
     const auto result = meet(bench, claim_of(Role::agent, "node3"));
-    if (bench.streams.first->outgoing().passed < cut) break;
+    REQUIRE(!result);
     CHECK(result.error().code() == Code::unavailable);
   }
 }

@@ -86,7 +86,7 @@ Error tls_error(int kind, unsigned long cause, const Claim& ours, Side side, int
   switch (ERR_GET_LIB(cause) == ERR_LIB_SSL ? reason : 0) {
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return {Code::denied, fmt::format("the other side has no certificate; give it one of cluster "
-                                        "{}: tutti cert issue ROLE NAME",
+                                        "{}, from the host that holds its authority",
                                         ours.identity.cluster)};
     case SSL_R_UNSUPPORTED_PROTOCOL:
       return {Code::unsupported, "the other side speaks only TLS older than 1.3; update it"};

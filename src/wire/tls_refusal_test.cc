@@ -41,11 +41,11 @@ TEST_CASE("an expired client is refused and told since when and how to renew") {
   meet(bench, context_of(lab_authority(), late), {});
   const Error refusal = server_refuses(bench);
   CHECK(says(refusal, "certificate of agent node3 expired 3 days ago on 2027-01-12 08:00:00 UTC"));
-  CHECK(says(refusal, "tutti cert issue agent node3"));
+  CHECK(says(refusal, "get a new agent-node3.pem from the host"));
   const Error told = client_is_told(bench);
   CHECK(says(told,
              "the other side refused us: our certificate (agent node3 of cluster lab) expired"));
-  CHECK(says(told, "tutti cert issue agent node3"));
+  CHECK(says(told, "get a new agent-node3.pem from the host"));
 }
 
 TEST_CASE("a client whose certificate is not valid yet is pointed to the clocks") {
@@ -180,7 +180,7 @@ Error meet_stranger(int version) {
 TEST_CASE("a client without a certificate is refused and told where to get one") {
   const Error refusal = meet_stranger(TLS1_3_VERSION);
   CHECK(refusal.code() == Code::denied);
-  CHECK(says(refusal, "has no certificate; give it one of cluster lab: tutti cert issue"));
+  CHECK(says(refusal, "has no certificate; give it one of cluster lab, from the host"));
 }
 
 TEST_CASE("TLS older than 1.3 is not spoken") {
