@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-const EventKind kSend("bench.send", "bytes", "peer");
+const RecordKind kSend("bench.send", "bytes", "peer");
 
 void record_events(Recorder& recorder, int64_t count) {
   for (int64_t i = 0; i < count; ++i) recorder.event(kSend, i, i * 3);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "record/dump.h"
 #include "record/layout.h"
 #include "record/reader.h"
 
@@ -40,6 +41,11 @@ void read(const std::string& bytes) {
   if (!recording) return;
   for (const auto& record : recording->records)
     if (record.kind >= recording->kinds.size()) std::abort();
+  const std::string text = tutti::dump_heading(*recording) +
+                           tutti::dump_records(*recording, recording->records) +
+                           tutti::dump_records_json(*recording, recording->records) +
+                           tutti::dump_totals_json(*recording, 0);
+  if (text.empty()) std::abort();
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace {
 using record_layout::Header;
 using record_layout::Slot;
 
-const EventKind kFirst("test.first", "a", "b");
-const EventKind kSecond("test.second", "c", "d");
+const RecordKind kFirst("test.first", "a", "b");
+const RecordKind kSecond("test.second", "c", "d");
 
 constexpr uint32_t kRecords = 4;
 const Recorder::Options kSmall{.lanes = 1, .records_per_lane = kRecords, .kinds = 256, .cells = 2};

@@ -15,7 +15,9 @@ constexpr uint64_t kFillBytes = 1_MiB;  // zeros written at a time when a file i
 
 // Threads are numbered by first use. The 65,536th is 1 again: by then nobody counts.
 std::atomic<uint32_t> threads_seen = 0;
-thread_local constinit uint16_t this_thread = 0;
+// Eight bytes of the space that every program keeps for such variables: no call to find it, not
+// even in the Python extension.
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint64_t this_thread = 0;
 
 // Every word of a recording is stored as an atomic, since readers look while we write.
 void store_word(std::byte* at, uint64_t word, std::memory_order order) {
@@ -70,7 +72,7 @@ void write_header(Header& header, const Clock& clock, const Recorder::Origin& or
 }
 
 // The word with the type goes last: until then the entry is empty to readers.
-void write_entry(std::byte* at, EntryType type, const EventKind::Names& names) {
+void write_entry(std::byte* at, EntryType type, const RecordKind::Names& names) {
   Entry entry{.type = type,
               .name_bytes = static_cast<uint8_t>(names.name.size()),
               .a_bytes = static_cast<uint8_t>(names.a_label.size()),
@@ -168,7 +170,7 @@ Recorder::~Recorder() {
 }
 
 // Compiled into each of its three callers: what they do not use costs nothing there.
-[[gnu::always_inline]] inline uint64_t Recorder::write(Op op, EventKind kind, int64_t time_ns,
+[[gnu::always_inline]] inline uint64_t Recorder::write(Op op, RecordKind kind, int64_t time_ns,
                                                        SpanId span, int64_t detail, int64_t a,
                                                        int64_t b) {
   const uint64_t thread = this_thread;
@@ -201,35 +203,34 @@ Recorder::~Recorder() {
 
 // What a thread's first event and a kind's first event need besides; apart, so that the others have
 // no calls to save registers for.
-[[gnu::cold, gnu::noinline]] uint64_t Recorder::write_first(Op op, EventKind kind, int64_t time_ns,
+[[gnu::cold, gnu::noinline]] uint64_t Recorder::write_first(Op op, RecordKind kind, int64_t time_ns,
                                                             SpanId span, int64_t detail, int64_t a,
                                                             int64_t b) {
-  if (this_thread == 0)
-    this_thread = static_cast<uint16_t>(threads_seen.fetch_add(1) % UINT16_MAX + 1);
+  if (this_thread == 0) this_thread = threads_seen.fetch_add(1) % UINT16_MAX + 1;
   if (kind.index() >= named_kinds_.load(std::memory_order_acquire)) {
     name_kinds();
-    if (kind.index() >= kind_limit_) kind = EventKind::unnamed();
+    if (kind.index() >= kind_limit_) kind = RecordKind::unnamed();
   }
   return write(op, kind, time_ns, span, detail, a, b);
 }
 
-void Recorder::write_event(EventKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b) {
+void Recorder::write_event(RecordKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b) {
   write(Op::event, kind, time_ns, in, 0, a, b);
 }
 
-uint64_t Recorder::write_begin(EventKind kind, int64_t time_ns, SpanId parent, int64_t a,
+uint64_t Recorder::write_begin(RecordKind kind, int64_t time_ns, SpanId parent, int64_t a,
                                int64_t b) {
   return write(Op::begin, kind, time_ns, 0, static_cast<int64_t>(parent), a, b);
 }
 
-void Recorder::write_end(EventKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b) {
+void Recorder::write_end(RecordKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b) {
   write(Op::end, kind, now_ns(), span, began_ns, a, b);
 }
 
 void Recorder::name_kinds() {
   const std::lock_guard lock(mutex_);
   std::byte* base = mapping_->bytes().data();
-  for (const EventKind::Names& names : EventKind::names_from(seen_kinds_)) {
+  for (const RecordKind::Names& names : RecordKind::names_from(seen_kinds_)) {
     if (seen_kinds_ < kind_limit_)
       write_entry(base + kinds_at() + seen_kinds_ * sizeof(Entry), EntryType::kind, names);
     else
@@ -266,7 +267,7 @@ Counter Recorder::counter(std::string_view name) {
 }
 Gauge Recorder::gauge(std::string_view name) { return Gauge(find_cell(name, EntryType::gauge)); }
 
-Span::Span(Recorder& recorder, EventKind kind, int64_t a, int64_t b, SpanId parent)
+Span::Span(Recorder& recorder, RecordKind kind, int64_t a, int64_t b, SpanId parent)
     : recorder_(&recorder), kind_(kind), began_ns_(recorder.now_ns()), a_(a), b_(b) {
   id_ = recorder.write_begin(kind, began_ns_, parent, a, b);
 }

@@ -1,6 +1,6 @@
 // The flight recorder: a process's latest events, in a file that outlives it.
 //
-//   const EventKind kStep("train.step", "step");
+//   const RecordKind kStep("train.step", "step");
 //   CO_TRY(auto recorder, co_await Recorder::create(world, path, {.process = "worker 3"}));
 //   recorder->event(kSend, bytes, peer);
 //   Span step = recorder->span(kStep, number);    // ends with its scope, or by end()
@@ -70,11 +70,11 @@ class Recorder {
 
   bool enabled() const { return lanes_ != nullptr; }
 
-  void event(EventKind kind, int64_t a = 0, int64_t b = 0, SpanId in = 0) {
+  void event(RecordKind kind, int64_t a = 0, int64_t b = 0, SpanId in = 0) {
     if (enabled()) write_event(kind, now_ns(), in, a, b);
   }
   // `parent` is the span this one is a part of.
-  Span span(EventKind kind, int64_t a = 0, int64_t b = 0, SpanId parent = 0);
+  Span span(RecordKind kind, int64_t a = 0, int64_t b = 0, SpanId parent = 0);
 
   // The number of that name, made when first asked for. When the table is full or the name is one
   // of the other type, what is given does nothing, and the recording says that a name was refused.
@@ -86,13 +86,13 @@ class Recorder {
   Recorder(Clock& clock, std::unique_ptr<Mapping> mapping, const record_layout::Header& header);
 
   // The caller reads the clock: so these call nothing, and keep everything in registers.
-  void write_event(EventKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b);
-  uint64_t write_begin(EventKind kind, int64_t time_ns, SpanId parent, int64_t a, int64_t b);
-  void write_end(EventKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b);
+  void write_event(RecordKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b);
+  uint64_t write_begin(RecordKind kind, int64_t time_ns, SpanId parent, int64_t a, int64_t b);
+  void write_end(RecordKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b);
   // Gives the sequence of the record, which is the span of a begin.
-  uint64_t write(record_layout::Op op, EventKind kind, int64_t time_ns, SpanId span, int64_t detail,
-                 int64_t a, int64_t b);
-  uint64_t write_first(record_layout::Op op, EventKind kind, int64_t time_ns, SpanId span,
+  uint64_t write(record_layout::Op op, RecordKind kind, int64_t time_ns, SpanId span,
+                 int64_t detail, int64_t a, int64_t b);
+  uint64_t write_first(record_layout::Op op, RecordKind kind, int64_t time_ns, SpanId span,
                        int64_t detail, int64_t a, int64_t b);
   void name_kinds();
   void refuse_name();
@@ -142,10 +142,10 @@ class Span {
     b_ = b;
   }
   // Both belong to this span; from a span that ended, or of a disabled recorder, they do nothing.
-  void event(EventKind kind, int64_t a = 0, int64_t b = 0) const {
+  void event(RecordKind kind, int64_t a = 0, int64_t b = 0) const {
     if (recorder_ != nullptr) recorder_->event(kind, a, b, id_);
   }
-  Span child(EventKind kind, int64_t a = 0, int64_t b = 0) const {
+  Span child(RecordKind kind, int64_t a = 0, int64_t b = 0) const {
     return recorder_ == nullptr ? Span() : Span(*recorder_, kind, a, b, id_);
   }
   void end() {
@@ -154,19 +154,19 @@ class Span {
 
  private:
   friend class Recorder;
-  Span(Recorder& recorder, EventKind kind, int64_t a, int64_t b, SpanId parent);
+  Span(Recorder& recorder, RecordKind kind, int64_t a, int64_t b, SpanId parent);
   void write_end();
   void swap(Span& other) noexcept;
 
   Recorder* recorder_ = nullptr;
   SpanId id_ = 0;
-  EventKind kind_ = EventKind::unnamed();
+  RecordKind kind_ = RecordKind::unnamed();
   int64_t began_ns_ = 0;
   int64_t a_ = 0;
   int64_t b_ = 0;
 };
 
-inline Span Recorder::span(EventKind kind, int64_t a, int64_t b, SpanId parent) {
+inline Span Recorder::span(RecordKind kind, int64_t a, int64_t b, SpanId parent) {
   return enabled() ? Span(*this, kind, a, b, parent) : Span();
 }
 
