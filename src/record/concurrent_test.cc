@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-const EventKind kMark("test.mark", "number", "proof");
+const RecordKind kMark("test.mark", "number", "proof");
 
 // Every field of a record follows from its number, so that a mix of two records shows.
 int64_t proof_of(int64_t number) {

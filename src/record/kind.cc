@@ -8,11 +8,11 @@
 namespace tutti {
 namespace {
 
-static_assert(EventKind::kMaxTextBytes == record_layout::Entry::kTextBytes);
+static_assert(RecordKind::kMaxTextBytes == record_layout::Entry::kTextBytes);
 
 struct Registry {
   std::mutex mutex;
-  std::vector<EventKind::Names> kinds = {{"unnamed", "a", "b"}};
+  std::vector<RecordKind::Names> kinds = {{"unnamed", "a", "b"}};
   std::map<std::string, uint32_t, std::less<>> indices = {{"unnamed", 0}};
 };
 
@@ -32,7 +32,7 @@ std::string_view cut_text(std::string_view text, size_t most_bytes) {
   return text.substr(0, most_bytes);
 }
 
-EventKind::EventKind(std::string_view name, std::string_view a_label, std::string_view b_label) {
+RecordKind::RecordKind(std::string_view name, std::string_view a_label, std::string_view b_label) {
   const std::string kept_name(cut_text(name, kMaxTextBytes));
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
@@ -52,7 +52,7 @@ EventKind::EventKind(std::string_view name, std::string_view a_label, std::strin
   all.indices.emplace(kept_name, index_);
 }
 
-std::vector<EventKind::Names> EventKind::names_from(uint32_t index) {
+std::vector<RecordKind::Names> RecordKind::names_from(uint32_t index) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (index >= all.kinds.size()) return {};

@@ -1,6 +1,6 @@
 // What an event is about: a name and the labels of its two fields, registered once per process.
 //
-//   const EventKind kSend("wire.send", "bytes", "peer");   // at file scope
+//   const RecordKind kSend("wire.send", "bytes", "peer");   // at file scope
 //
 // Making one takes a lock and finds an equal name if there is one; using one costs nothing. Kinds
 // live as long as the process. Any thread may make one at any time.
@@ -13,15 +13,15 @@
 
 namespace tutti {
 
-class EventKind {
+class RecordKind {
  public:
   // Of equal names the first one's labels count. Text past kMaxTextBytes in all is cut. When
   // kMaxKinds are taken, further names share the kind called "unnamed".
-  explicit EventKind(std::string_view name, std::string_view a_label = "",
-                     std::string_view b_label = "");
+  explicit RecordKind(std::string_view name, std::string_view a_label = "",
+                      std::string_view b_label = "");
 
   // What stands for names that found no place.
-  static EventKind unnamed() { return EventKind(0); }
+  static RecordKind unnamed() { return RecordKind(0); }
 
   // Where a recording's table of kinds has it; 0 is "unnamed".
   uint32_t index() const { return index_; }
@@ -38,7 +38,7 @@ class EventKind {
   static std::vector<Names> names_from(uint32_t index);
 
  private:
-  explicit EventKind(uint32_t index) : index_(index) {}
+  explicit RecordKind(uint32_t index) : index_(index) {}
   uint32_t index_;
 };
 

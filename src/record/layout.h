@@ -3,9 +3,10 @@
 //
 //   header | kinds | cells | lane 0 | lane 1 | …
 //
-// What is written once (header, names) and every record carries an XXH3 of its bytes, so that
-// whatever tore it (a killed writer, two writers a whole lap apart on one slot, a page that reached
-// the disk half written) is found out by the reader alone, and writers never wait.
+// What is written once (header, names) carries an XXH3 of its bytes and every record a check of its
+// words, so that whatever tore it (a killed writer, two writers a whole lap apart on one slot, a
+// page that reached the disk half written) is found out by the reader alone, and writers never
+// wait.
 #pragma once
 
 #include <array>
@@ -80,12 +81,28 @@ struct Slot {
   int64_t detail;  // begin: the enclosing span or 0; end: time_ns of the begin; event: 0
   int64_t a;
   int64_t b;
-  uint64_t check;  // XXH3 of everything above
+  uint64_t check;  // check_of() the words above
 };
 static_assert(sizeof(Slot) == 64);
 
-constexpr size_t kSlotWords = sizeof(Slot) / sizeof(uint64_t);
-constexpr size_t kSlotCheckedBytes = offsetof(Slot, check);
+// The seven words of a slot before its check.
+using SlotWords = std::array<uint64_t, offsetof(Slot, check) / sizeof(uint64_t)>;
+
+// The two halves of the 128-bit product, one upon the other.
+constexpr uint64_t fold_product(uint64_t left, uint64_t right) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = Wide{left} * right;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// XXH3 would be half of an event's instructions; this is three multiplications for an event, whose
+// detail is 0. Constants: fractional parts of the square roots of 2, 3, 5, 7, 11 and 13, the odd
+// one where a factor must be odd. words[2] is never 0: threads are numbered from 1.
+constexpr uint64_t check_of(const SlotWords& words) {
+  return fold_product(words[0] ^ 0x6a09e667f3bcc908, words[1] ^ 0xbb67ae8584caa73b) ^
+         fold_product(words[2] + words[4] * 0x3c6ef372fe94f82b, words[3] ^ 0xa54ff53a5f1d36f1) ^
+         fold_product(words[5] ^ 0x510e527fade682d1, words[6] ^ 0x9b05688c2b3e6c1f);
+}
 
 constexpr uint64_t kinds_at() { return kHeaderBytes; }
 constexpr uint64_t cells_at(const Header& header) {

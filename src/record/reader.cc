@@ -127,8 +127,7 @@ void parse_lane(Bytes file, const Header& header, uint32_t lane, Recording& into
   for (uint64_t i = 0; i < header.lane_records; ++i) {
     const uint64_t offset = lane_at(header, lane) + i * sizeof(Slot);
     const auto slot = load<Slot>(file, offset);
-    if (slot.sequence == 0 || slot.check != hash64(file.subspan(offset, kSlotCheckedBytes)))
-      continue;
+    if (slot.sequence == 0 || slot.check != check_of(load<SlotWords>(file, offset))) continue;
     const uint64_t place = slot.sequence - 1;
     const uint64_t position = place / header.lanes;
     const bool belongs = place % header.lanes == lane && position % header.lane_records == i;

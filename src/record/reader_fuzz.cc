@@ -2,9 +2,11 @@
 // them: the fuzzer gets to choose what a hostile writer can choose.
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "base/hash.h"
+#include "record/dump.h"
 #include "record/layout.h"
 #include "record/reader.h"
 
@@ -20,8 +22,12 @@ void seal(std::string& bytes, size_t from, size_t check_at) {
 
 void seal_all(std::string& bytes) {
   seal(bytes, 0, offsetof(Header, check));
-  for (size_t at = kHeaderBytes; at < bytes.size(); at += sizeof(Slot))
-    seal(bytes, at, at + offsetof(Slot, check));
+  for (size_t at = kHeaderBytes; at + sizeof(Slot) <= bytes.size(); at += sizeof(Slot)) {
+    SlotWords words;
+    std::memcpy(&words, bytes.data() + at, sizeof words);
+    const uint64_t check = check_of(words);
+    std::memcpy(bytes.data() + at + offsetof(Slot, check), &check, sizeof check);
+  }
   if (bytes.size() < sizeof(Header)) return;
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -35,6 +41,11 @@ void read(const std::string& bytes) {
   if (!recording) return;
   for (const auto& record : recording->records)
     if (record.kind >= recording->kinds.size()) std::abort();
+  const std::string text = tutti::dump_heading(*recording) +
+                           tutti::dump_records(*recording, recording->records) +
+                           tutti::dump_records_json(*recording, recording->records) +
+                           tutti::dump_totals_json(*recording, 0);
+  if (text.empty()) std::abort();
 }
 
 }  // namespace

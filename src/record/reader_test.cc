@@ -16,8 +16,8 @@ namespace {
 using record_layout::Header;
 using record_layout::Slot;
 
-const EventKind kFirst("test.first", "a", "b");
-const EventKind kSecond("test.second", "c", "d");
+const RecordKind kFirst("test.first", "a", "b");
+const RecordKind kSecond("test.second", "c", "d");
 
 constexpr uint32_t kRecords = 4;
 const Recorder::Options kSmall{.lanes = 1, .records_per_lane = kRecords, .kinds = 256, .cells = 2};
@@ -48,10 +48,11 @@ TEST_CASE("every mix of the words of two records is left out") {
   REQUIRE(parse_recording(as_bytes(new_bytes))->records.size() == kRecords);
 
   const size_t at = Bench::slot_at(new_bytes);
-  constexpr unsigned kAllOld = (1U << record_layout::kSlotWords) - 1;
+  constexpr size_t kWords = sizeof(Slot) / sizeof(uint64_t);
+  constexpr unsigned kAllOld = (1U << kWords) - 1;
   for (unsigned mix = 1; mix <= kAllOld; ++mix) {
     std::string mixed = new_bytes;
-    for (size_t word = 0; word < record_layout::kSlotWords; ++word)
+    for (size_t word = 0; word < kWords; ++word)
       if (mix >> word & 1) mixed.replace(at + word * 8, 8, old_bytes, at + word * 8, 8);
     if (mixed == new_bytes) continue;  // these words are equal in both
     const auto recording = parse_recording(as_bytes(mixed));

@@ -1,11 +1,10 @@
 #include "record/recorder.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "base/hash.h"
 
 namespace tutti {
 namespace {
@@ -14,15 +13,11 @@ using namespace record_layout;
 
 constexpr uint64_t kFillBytes = 1_MiB;  // zeros written at a time when a file is made
 
+// Threads are numbered by first use. The 65,536th is 1 again: by then nobody counts.
 std::atomic<uint32_t> threads_seen = 0;
-thread_local constinit uint16_t this_thread = 0;
-
-// Numbered by first use. The 65,536th thread is 1 again: by then nobody counts.
-uint16_t number_this_thread() {
-  this_thread = static_cast<uint16_t>(threads_seen.fetch_add(1) % UINT16_MAX + 1);
-  return this_thread;
-}
-uint16_t thread_number() { return this_thread != 0 ? this_thread : number_this_thread(); }
+// Eight bytes of the space that every program keeps for such variables: no call to find it, not
+// even in the Python extension.
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint64_t this_thread = 0;
 
 // Every word of a recording is stored as an atomic, since readers look while we write.
 void store_word(std::byte* at, uint64_t word, std::memory_order order) {
@@ -71,12 +66,13 @@ void write_header(Header& header, const Clock& clock, const Recorder::Origin& or
   header.created_unix_ns = clock.unix_ns();
   copy_name(header.host, origin.host);
   copy_name(header.process, process);
-  header.check = XXH3_64bits(&header, offsetof(Header, check));
+  const auto* bytes = reinterpret_cast<const std::byte*>(&header);
+  header.check = hash64({bytes, offsetof(Header, check)});
   std::memcpy(into.data(), &header, sizeof header);
 }
 
 // The word with the type goes last: until then the entry is empty to readers.
-void write_entry(std::byte* at, EntryType type, const EventKind::Names& names) {
+void write_entry(std::byte* at, EntryType type, const RecordKind::Names& names) {
   Entry entry{.type = type,
               .name_bytes = static_cast<uint8_t>(names.name.size()),
               .a_bytes = static_cast<uint8_t>(names.a_label.size()),
@@ -86,7 +82,7 @@ void write_entry(std::byte* at, EntryType type, const EventKind::Names& names) {
   copy_name(entry.text, text);
   constexpr size_t kTypeAt = offsetof(Entry, type);
   const auto* bytes = reinterpret_cast<const std::byte*>(&entry);
-  entry.check = XXH3_64bits(bytes + kTypeAt, offsetof(Entry, check) - kTypeAt);
+  entry.check = hash64({bytes + kTypeAt, offsetof(Entry, check) - kTypeAt});
   for (size_t offset = kTypeAt + 8; offset < sizeof entry; offset += 8)
     store_word(at + offset, load_le<uint64_t>(bytes + offset), std::memory_order_relaxed);
   store_word(at + kTypeAt, load_le<uint64_t>(bytes + kTypeAt), std::memory_order_release);
@@ -152,10 +148,11 @@ Task<Result<std::unique_ptr<Recorder>>> Recorder::create(World& world, std::stri
 Recorder::Recorder(Clock& clock, std::unique_ptr<Mapping> mapping, const Header& header)
     : clock_(&clock),
       lane_mask_(header.lanes - 1),
-      lane_bits_(static_cast<uint32_t>(std::countr_zero(header.lanes))),
+      lane_count_(header.lanes),
+      lane_bytes_(lane_bytes(header)),
       record_mask_(header.lane_records - 1),
-      kind_limit_(header.kinds),
       mapping_(std::move(mapping)),
+      kind_limit_(header.kinds),
       cell_limit_(header.cells) {
   std::byte* base = mapping_->bytes().data();
   TUTTI_ASSERT(reinterpret_cast<uintptr_t>(base) % sizeof(uint64_t) == 0, "words are aligned");
@@ -172,54 +169,75 @@ Recorder::~Recorder() {
              std::memory_order_release);
 }
 
-void Recorder::write_event(EventKind kind, int64_t a, int64_t b, SpanId in) {
-  write(Op::event, kind, now_ns(), in, 0, a, b);
-}
-
-uint64_t Recorder::write(Op op, EventKind kind, int64_t time_ns, SpanId span, int64_t detail,
-                         int64_t a, int64_t b) {
-  if (kind.index() >= named_kinds_.load(std::memory_order_acquire)) [[unlikely]]
-    name_kinds();
-  const uint64_t index = kind.index() < kind_limit_ ? kind.index() : 0;
-  const uint64_t thread = thread_number();
+// Compiled into each of its three callers: what they do not use costs nothing there.
+[[gnu::always_inline]] inline uint64_t Recorder::write(Op op, RecordKind kind, int64_t time_ns,
+                                                       SpanId span, int64_t detail, int64_t a,
+                                                       int64_t b) {
+  const uint64_t thread = this_thread;
+  if (thread == 0 || kind.index() >= named_kinds_.load(std::memory_order_acquire)) [[unlikely]]
+    return write_first(op, kind, time_ns, span, detail, a, b);
   const uint64_t lane = thread & lane_mask_;
   auto* position_word = reinterpret_cast<uint64_t*>(positions_ + lane * kPositionStride);
   const uint64_t position = std::atomic_ref(*position_word).fetch_add(1, std::memory_order_relaxed);
-  const uint64_t sequence = ((position << lane_bits_) | lane) + 1;
+  const uint64_t sequence = position * lane_count_ + lane + 1;
   if (op == Op::begin) span = sequence;
 
-  const std::array<uint64_t, kSlotWords - 1> words = {
-      sequence,
-      static_cast<uint64_t>(time_ns),
-      index | thread << 32 | static_cast<uint64_t>(op) << 48,
-      span,
-      static_cast<uint64_t>(detail),
-      static_cast<uint64_t>(a),
-      static_cast<uint64_t>(b)};
-  static_assert(sizeof words == kSlotCheckedBytes);
-  const uint64_t check = XXH3_64bits(words.data(), sizeof words);
-
-  const uint64_t slot = lane * (uint64_t{record_mask_} + 1) + (position & record_mask_);
-  std::byte* at = lanes_ + slot * sizeof(Slot);
-  for (size_t i = 1; i < words.size(); ++i)
-    store_word(at + i * sizeof(uint64_t), words[i], std::memory_order_relaxed);
-  store_word(at + kSlotCheckedBytes, check, std::memory_order_relaxed);
-  store_word(at, sequence, std::memory_order_release);
+  const SlotWords words = {sequence,
+                           static_cast<uint64_t>(time_ns),
+                           kind.index() | thread << 32 | static_cast<uint64_t>(op) << 48,
+                           span,
+                           static_cast<uint64_t>(detail),
+                           static_cast<uint64_t>(a),
+                           static_cast<uint64_t>(b)};
+  std::byte* at = lanes_ + lane * lane_bytes_ + (position & record_mask_) * sizeof(Slot);
+  store_word(at + offsetof(Slot, time_ns), words[1], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, kind), words[2], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, span), words[3], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, detail), words[4], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, a), words[5], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, b), words[6], std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, check), check_of(words), std::memory_order_relaxed);
+  store_word(at + offsetof(Slot, sequence), words[0], std::memory_order_release);
   return sequence;
+}
+
+// What a thread's first event and a kind's first event need besides; apart, so that the others have
+// no calls to save registers for.
+[[gnu::cold, gnu::noinline]] uint64_t Recorder::write_first(Op op, RecordKind kind, int64_t time_ns,
+                                                            SpanId span, int64_t detail, int64_t a,
+                                                            int64_t b) {
+  if (this_thread == 0) this_thread = threads_seen.fetch_add(1) % UINT16_MAX + 1;
+  if (kind.index() >= named_kinds_.load(std::memory_order_acquire)) {
+    name_kinds();
+    if (kind.index() >= kind_limit_) kind = RecordKind::unnamed();
+  }
+  return write(op, kind, time_ns, span, detail, a, b);
+}
+
+void Recorder::write_event(RecordKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b) {
+  write(Op::event, kind, time_ns, in, 0, a, b);
+}
+
+uint64_t Recorder::write_begin(RecordKind kind, int64_t time_ns, SpanId parent, int64_t a,
+                               int64_t b) {
+  return write(Op::begin, kind, time_ns, 0, static_cast<int64_t>(parent), a, b);
+}
+
+void Recorder::write_end(RecordKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b) {
+  write(Op::end, kind, now_ns(), span, began_ns, a, b);
 }
 
 void Recorder::name_kinds() {
   const std::lock_guard lock(mutex_);
   std::byte* base = mapping_->bytes().data();
-  uint32_t index = named_kinds_.load(std::memory_order_relaxed);
-  for (const EventKind::Names& names : EventKind::names_from(index)) {
-    if (index < kind_limit_)
-      write_entry(base + kinds_at() + index * sizeof(Entry), EntryType::kind, names);
+  for (const RecordKind::Names& names : RecordKind::names_from(seen_kinds_)) {
+    if (seen_kinds_ < kind_limit_)
+      write_entry(base + kinds_at() + seen_kinds_ * sizeof(Entry), EntryType::kind, names);
     else
       refuse_name();
-    ++index;
+    ++seen_kinds_;
   }
-  named_kinds_.store(index, std::memory_order_release);
+  named_kinds_.store(std::min(seen_kinds_, kind_limit_), std::memory_order_release);
 }
 
 void Recorder::refuse_name() {
@@ -249,14 +267,14 @@ Counter Recorder::counter(std::string_view name) {
 }
 Gauge Recorder::gauge(std::string_view name) { return Gauge(find_cell(name, EntryType::gauge)); }
 
-Span::Span(Recorder& recorder, EventKind kind, int64_t a, int64_t b, SpanId parent)
+Span::Span(Recorder& recorder, RecordKind kind, int64_t a, int64_t b, SpanId parent)
     : recorder_(&recorder), kind_(kind), began_ns_(recorder.now_ns()), a_(a), b_(b) {
-  id_ = recorder.write(Op::begin, kind, began_ns_, 0, static_cast<int64_t>(parent), a, b);
+  id_ = recorder.write_begin(kind, began_ns_, parent, a, b);
 }
 
 void Span::write_end() {
   Recorder& recorder = *std::exchange(recorder_, nullptr);
-  recorder.write(Op::end, kind_, recorder.now_ns(), id_, began_ns_, a_, b_);
+  recorder.write_end(kind_, id_, began_ns_, a_, b_);
 }
 
 void Span::swap(Span& other) noexcept {

@@ -1,6 +1,6 @@
 // The flight recorder: a process's latest events, in a file that outlives it.
 //
-//   const EventKind kStep("train.step", "step");
+//   const RecordKind kStep("train.step", "step");
 //   CO_TRY(auto recorder, co_await Recorder::create(world, path, {.process = "worker 3"}));
 //   recorder->event(kSend, bytes, peer);
 //   Span step = recorder->span(kStep, number);    // ends with its scope, or by end()
@@ -70,11 +70,11 @@ class Recorder {
 
   bool enabled() const { return lanes_ != nullptr; }
 
-  void event(EventKind kind, int64_t a = 0, int64_t b = 0, SpanId in = 0) {
-    if (enabled()) write_event(kind, a, b, in);
+  void event(RecordKind kind, int64_t a = 0, int64_t b = 0, SpanId in = 0) {
+    if (enabled()) write_event(kind, now_ns(), in, a, b);
   }
   // `parent` is the span this one is a part of.
-  Span span(EventKind kind, int64_t a = 0, int64_t b = 0, SpanId parent = 0);
+  Span span(RecordKind kind, int64_t a = 0, int64_t b = 0, SpanId parent = 0);
 
   // The number of that name, made when first asked for. When the table is full or the name is one
   // of the other type, what is given does nothing, and the recording says that a name was refused.
@@ -85,10 +85,15 @@ class Recorder {
   friend class Span;
   Recorder(Clock& clock, std::unique_ptr<Mapping> mapping, const record_layout::Header& header);
 
-  void write_event(EventKind kind, int64_t a, int64_t b, SpanId in);
-  // Gives the sequence of the record; a `span` of 0 in a begin stands for that.
-  uint64_t write(record_layout::Op op, EventKind kind, int64_t time_ns, SpanId span, int64_t detail,
-                 int64_t a, int64_t b);
+  // The caller reads the clock: so these call nothing, and keep everything in registers.
+  void write_event(RecordKind kind, int64_t time_ns, SpanId in, int64_t a, int64_t b);
+  uint64_t write_begin(RecordKind kind, int64_t time_ns, SpanId parent, int64_t a, int64_t b);
+  void write_end(RecordKind kind, SpanId span, int64_t began_ns, int64_t a, int64_t b);
+  // Gives the sequence of the record, which is the span of a begin.
+  uint64_t write(record_layout::Op op, RecordKind kind, int64_t time_ns, SpanId span,
+                 int64_t detail, int64_t a, int64_t b);
+  uint64_t write_first(record_layout::Op op, RecordKind kind, int64_t time_ns, SpanId span,
+                       int64_t detail, int64_t a, int64_t b);
   void name_kinds();
   void refuse_name();
   int64_t* find_cell(std::string_view name, record_layout::EntryType type);
@@ -98,14 +103,16 @@ class Recorder {
   std::byte* lanes_ = nullptr;
   std::byte* positions_ = nullptr;
   Clock* clock_ = nullptr;
-  uint32_t lane_mask_ = 0;
-  uint32_t lane_bits_ = 0;
-  uint32_t record_mask_ = 0;
-  uint32_t kind_limit_ = 0;
-  std::atomic<uint32_t> named_kinds_ = 0;
+  uint64_t lane_mask_ = 0;
+  uint64_t lane_count_ = 0;
+  uint64_t lane_bytes_ = 0;
+  uint64_t record_mask_ = 0;
+  std::atomic<uint32_t> named_kinds_ = 0;  // kinds from here on need write_first()
 
   std::unique_ptr<Mapping> mapping_;
   std::mutex mutex_;  // of the tables of names
+  uint32_t seen_kinds_ = 0;
+  uint32_t kind_limit_ = 0;
   std::byte* cells_ = nullptr;
   uint32_t cell_limit_ = 0;
   struct Cell {
@@ -135,10 +142,10 @@ class Span {
     b_ = b;
   }
   // Both belong to this span; from a span that ended, or of a disabled recorder, they do nothing.
-  void event(EventKind kind, int64_t a = 0, int64_t b = 0) const {
-    if (recorder_ != nullptr) recorder_->write_event(kind, a, b, id_);
+  void event(RecordKind kind, int64_t a = 0, int64_t b = 0) const {
+    if (recorder_ != nullptr) recorder_->event(kind, a, b, id_);
   }
-  Span child(EventKind kind, int64_t a = 0, int64_t b = 0) const {
+  Span child(RecordKind kind, int64_t a = 0, int64_t b = 0) const {
     return recorder_ == nullptr ? Span() : Span(*recorder_, kind, a, b, id_);
   }
   void end() {
@@ -147,19 +154,19 @@ class Span {
 
  private:
   friend class Recorder;
-  Span(Recorder& recorder, EventKind kind, int64_t a, int64_t b, SpanId parent);
+  Span(Recorder& recorder, RecordKind kind, int64_t a, int64_t b, SpanId parent);
   void write_end();
   void swap(Span& other) noexcept;
 
   Recorder* recorder_ = nullptr;
   SpanId id_ = 0;
-  EventKind kind_ = EventKind::unnamed();
+  RecordKind kind_ = RecordKind::unnamed();
   int64_t began_ns_ = 0;
   int64_t a_ = 0;
   int64_t b_ = 0;
 };
 
-inline Span Recorder::span(EventKind kind, int64_t a, int64_t b, SpanId parent) {
+inline Span Recorder::span(RecordKind kind, int64_t a, int64_t b, SpanId parent) {
   return enabled() ? Span(*this, kind, a, b, parent) : Span();
 }
 

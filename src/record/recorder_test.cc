@@ -10,8 +10,8 @@
 namespace tutti {
 namespace {
 
-const EventKind kSend("test.send", "bytes", "peer");
-const EventKind kStep("test.step", "step");
+const RecordKind kSend("test.send", "bytes", "peer");
+const RecordKind kStep("test.step", "step");
 
 struct Bench {
   Executor executor;
@@ -189,7 +189,7 @@ TEST_CASE("a disabled recorder does nothing, and so does what it gives") {
 
 TEST_CASE("a kind made after the recorder is named when it is first used") {
   Bench bench;
-  const EventKind late("test.late", "a");
+  const RecordKind late("test.late", "a");
   CHECK(late.index() >= bench.ring.read().kinds.size());
   bench.recorder().event(late, 5);
   const Recording recording = bench.ring.read();
@@ -197,8 +197,8 @@ TEST_CASE("a kind made after the recorder is named when it is first used") {
 }
 
 TEST_CASE("equal names are one kind") {
-  CHECK(EventKind("test.send").index() == kSend.index());
-  CHECK(EventKind("test.other").index() != kSend.index());
+  CHECK(RecordKind("test.send").index() == kSend.index());
+  CHECK(RecordKind("test.other").index() != kSend.index());
 }
 
 TEST_CASE("kinds past the table are recorded as unnamed and the recording says so") {
@@ -226,11 +226,11 @@ TEST_CASE("a counter past the table, or named like a gauge, does nothing and is 
 }
 
 TEST_CASE("long names are cut between characters") {
-  std::string name(EventKind::kMaxTextBytes - 1, 'x');
-  CHECK(cut_text(name + "é", EventKind::kMaxTextBytes) == name);
+  std::string name(RecordKind::kMaxTextBytes - 1, 'x');
+  CHECK(cut_text(name + "é", RecordKind::kMaxTextBytes) == name);
   Bench bench;
   bench.recorder().counter(name + "é").add();
-  bench.recorder().event(EventKind(name + "é", "label"));
+  bench.recorder().event(RecordKind(name + "é", "label"));
   const Recording recording = bench.ring.read();
   CHECK(recording.cells.at(0).name == name);
   CHECK(recording.kinds.at(recording.records.at(0).kind).name == name);
