@@ -1,0 +1,69 @@
+#include "sims/scenario.h"
+
+#include "base/suggest.h"
+#include "sims/scenarios.h"
+#include "world/sim/director.h"
+
+namespace tutti::sims {
+
+namespace {
+
+constexpr const Scenario* kScenarios[] = {&kEcho, &kDisk, &kHeartbeat};
+
+constexpr size_t kNotesShown = 20;
+constexpr size_t kEventsShown = 12;
+// How much longer than its faults a scenario may take to recover and finish.
+constexpr Duration kAftermath = 10min;
+
+void explain(const Simulator& sim, Outcome& outcome) {
+  const std::vector<std::string>& notes = sim.notes();
+  const size_t first = notes.size() > kNotesShown ? notes.size() - kNotesShown : 0;
+  outcome.last_notes.assign(notes.begin() + static_cast<ptrdiff_t>(first), notes.end());
+  if (sim.failure() && sim.failure()->host != kDirector) {
+    for (const TraceEvent& event : sim.trace().last_of(sim.failure()->host, kEventsShown))
+      outcome.last_events.push_back(format_trace_event(event));
+  }
+  for (const TraceEvent& event : sim.trace().last(kEventsShown))
+    outcome.last_events.push_back(format_trace_event(event));
+}
+
+}  // namespace
+
+std::span<const Scenario* const> all_scenarios() { return kScenarios; }
+
+Result<const Scenario*> find_scenario(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Scenario* scenario : kScenarios) {
+    if (scenario->name == name) return scenario;
+    names.push_back(scenario->name);
+  }
+  const auto meant = suggest(name, names);
+  const std::string hint = meant ? fmt::format("did you mean '{}'?", *meant) : "see: tutti sim";
+  return fail(Code::not_found, "there is no scenario '{}'; {}", name, hint);
+}
+
+Task<Result<void>> suffer(Simulator& sim, Duration length) {
+  Scope scope;
+  scope.spawn(direct_faults(sim, sim.options().faults));
+  auto slept = co_await sim.clock().sleep(length);
+  scope.cancel();
+  auto joined = co_await scope.join();
+  sim.heal_all();
+  if (!slept) co_return slept;
+  co_return joined;
+}
+
+Outcome run_scenario(const Scenario& scenario, SimulatorOptions options, Duration length) {
+  Simulator sim(std::move(options));
+  auto result = sim.run(scenario.run(sim, length), length + kAftermath);
+  Outcome outcome;
+  outcome.virtual_ns = sim.now_ns();
+  outcome.events = sim.events();
+  outcome.trace_hash = sim.trace_hash();
+  if (result) return outcome;
+  outcome.error = result.error().text();
+  explain(sim, outcome);
+  return outcome;
+}
+
+}  // namespace tutti::sims

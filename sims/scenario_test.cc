@@ -1,0 +1,79 @@
+#include "sims/scenario.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace tutti::sims {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kSeeds = 12;  // a sanitizer takes about ten times as long
+#else
+constexpr uint64_t kSeeds = 200;
+#endif
+
+struct Kind {
+  std::string_view scenario;
+  std::string_view faults;
+};
+
+// Every scenario under faults, in turn.
+Outcome run_seed(uint64_t seed) {
+  constexpr Kind kinds[] = {
+      {"echo", "heavy"}, {"disk", "light"}, {"heartbeat", "heavy"}, {"disk", "heavy"},
+      {"echo", "light"}};
+  const Kind kind = kinds[seed % std::size(kinds)];
+  const Scenario& scenario = **find_scenario(kind.scenario);
+  SimulatorOptions options{.seed = seed, .hosts = 6, .faults = *FaultPlan::named(kind.faults)};
+  return run_scenario(scenario, std::move(options), 10s);
+}
+
+TEST_CASE("the same seed gives the same events, whatever the memory looks like") {
+  std::set<uint64_t> hashes;
+  std::vector<std::unique_ptr<std::byte[]>> junk;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Outcome first = run_seed(seed);
+    // Other addresses for everything in the second run.
+    for (uint64_t i = 0; i < 50; ++i)
+      junk.push_back(std::make_unique<std::byte[]>(1 + mix_bits(seed * 50 + i) % 5000));
+    const Outcome second = run_seed(seed);
+    REQUIRE(first.trace_hash == second.trace_hash);
+    REQUIRE(first.events == second.events);
+    CHECK_MESSAGE(first.error.empty(), "seed " << seed << ": " << first.error);
+    hashes.insert(first.trace_hash);
+  }
+  CHECK(hashes.size() == kSeeds);
+}
+
+TEST_CASE("every scenario holds without faults, and is found by its name") {
+  for (const Scenario* scenario : all_scenarios()) {
+    CHECK(*find_scenario(scenario->name) == scenario);
+    const Outcome outcome = run_scenario(*scenario, {.seed = 1, .hosts = scenario->fewest}, 5s);
+    CHECK_MESSAGE(outcome.error.empty(), scenario->name << ": " << outcome.error);
+  }
+  CHECK(find_scenario("ecko").error().text() ==
+        "there is no scenario 'ecko'; did you mean 'echo'?");
+}
+
+Task<Result<void>> break_on_host(Simulator& sim, Duration) {
+  CO_TRY_DO(co_await sim.host(1).clock().sleep(1s));
+  sim.check(false, "the moon is made of cheese");
+  co_return {};
+}
+
+TEST_CASE("a failure tells what, and the last events of the host it happened on") {
+  const Scenario broken{"broken", "", 2, 2, 5s, break_on_host};
+  const Outcome outcome = run_scenario(broken, {.seed = 1, .hosts = 2}, 5s);
+  CHECK(outcome.error == "the moon is made of cheese");
+  CHECK(outcome.virtual_ns == 1'000'000'000);
+  REQUIRE_FALSE(outcome.last_events.empty());
+  CHECK(outcome.last_events[0].find("host1") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::sims
