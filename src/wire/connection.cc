@@ -45,6 +45,7 @@ Task<Result<void>> Connection::run() {
     outcome = co_await scope.join();
     running_ = nullptr;
   }
+  link_.drop();
   clock_.disarm(keepalive_);
   clock_.disarm(close_by_);
   const Error why = outcome ? Error(Code::unavailable, "the connection was closed")
@@ -101,9 +102,9 @@ Result<void> Connection::end_of_stream() {
   if (reader_.mid_frame())
     return fail(Code::unavailable, "the stream ended inside the frame at byte {}",
                 reader_.offset());
-  if (outgoing_busy_ != 0)
-    return fail(Code::unavailable, "closed by the other side with {} calls in flight",
-                outgoing_busy_);
+  if (calls_in_flight() != 0)
+    return fail(Code::unavailable, "{} closed the connection with {} calls in flight",
+                peer_.text(), calls_in_flight());
   closing_ = true;
   while (!slot_waiters_.empty())
     slot_waiters_.pop_front().refuse(Error(Code::unavailable, "closed by the other side"));

@@ -18,6 +18,11 @@ class IncomingCall final : public StreamExchange, private Timer {
  public:
   explicit IncomingCall(Connection& connection) : context_{connection, kNever} {}
 
+  // A handler is left only by a crash, which destroys it where it stands.
+  ~IncomingCall() {
+    if (scope_) scope_->kill();
+  }
+
   CallContext& context() { return context_; }
   const Handler& handler() const { return *handler_; }
 

@@ -40,8 +40,8 @@ struct Limits {
 // A message at most this long travels inside one frame with its call; a larger one is announced and
 // follows in data frames, written from where it lies and received where it is wanted.
 constexpr size_t kMaxInlineMessage = 16 * 1024;
-// Smaller windows could not hold one inline message.
-constexpr uint32_t kSmallestWindow = kMaxInlineMessage;
+// Consumed bytes are granted again when they are half a window: the other half must hold a message.
+constexpr uint32_t kSmallestWindow = 2 * kMaxInlineMessage;
 // A call's slot has 16 bits.
 constexpr uint32_t kMostCalls = 65535;
 

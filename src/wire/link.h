@@ -23,6 +23,8 @@ class Link {
 
   // Says goodbye in the seal's own way and half-closes.
   Task<Result<void>> finish();
+  // Closes both directions at once; nobody may be receiving or sending.
+  void drop() { stream_.reset(); }
 
  private:
   Result<bool> open(Bytes travelled, FrameReader& reader);

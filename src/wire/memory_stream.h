@@ -106,9 +106,12 @@ class MemoryStream final : public Stream {
   void park_read(Read& read) override { in_->reader = &read; }
   void withdraw_read(Read&) override { in_->reader = nullptr; }
   bool try_write(Write& write) override {
-    const bool done = out_->try_write(write);
-    out_->move();
-    return done;
+    for (;;) {
+      const bool done = out_->try_write(write);
+      const bool more_room = out_->reader != nullptr;
+      out_->move();
+      if (done || !more_room || out_->size() != 0) return done;
+    }
   }
   void park_write(Write& write) override { out_->writer = &write; }
   void withdraw_write(Write&) override { out_->writer = nullptr; }
