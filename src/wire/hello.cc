@@ -1,7 +1,6 @@
 #include "wire/hello.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/version.h"
 #include "wire/wire.pb.h"
@@ -17,8 +16,6 @@ constexpr std::string_view kMagic = "TUTTI\r\n\x01";
 constexpr uint32_t kMaxHello = 4096;
 // Long reasons are cut: a reject is as bounded as a hello.
 constexpr size_t kMaxReason = 1024;
-constexpr std::array<std::string_view, 5> kRoleNames = {"user", "agent", "head", "keeper",
-                                                        "worker"};
 
 std::string frame_of(FrameType type, const google::protobuf::MessageLite& message) {
   std::string text(kFrameHeaderSize, '\0');
@@ -58,7 +55,7 @@ Result<void> check_versions(const proto::Hello& hello, const ConnectionOptions& 
 // taken for role and name.
 Result<Identity> identify(const proto::Hello& hello, const Identity& proven,
                           const ConnectionOptions& options) {
-  if (hello.role() >= kRoleNames.size())
+  if (hello.role() > static_cast<uint32_t>(Role::worker))
     return fail(Code::invalid, "role {} is not known here", hello.role());
   const Identity claimed{hello.cluster(), static_cast<Role>(hello.role()), hello.name()};
   if (claimed.cluster != options.self.cluster)
@@ -170,8 +167,6 @@ Task<Result<Peer>> greet_without_deadline(Link& link, FrameReader& reader, Side 
 }
 
 }  // namespace
-
-std::string_view role_name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
 std::string Peer::text() const {
   return fmt::format("{} {} ({})", role_name(identity.role), identity.name, address);

@@ -9,15 +9,12 @@
 
 #include "wire/limits.h"
 #include "wire/link.h"
+#include "wire/rules.h"
 #include "world/clock.h"
 
 namespace tutti::wire {
 
-std::string_view role_name(Role role);
-
 constexpr uint32_t kProtocolVersion = 1;
-
-enum class Side : unsigned char { connecting, accepting };
 
 struct ConnectionOptions {
   Identity self;
