@@ -84,8 +84,7 @@ void serve() {
 void send_messages(int port, uint64_t size, double seconds) {
   const int fd = tcp_socket();
   const sockaddr_in address = loopback(port);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    die("connect");
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) die("connect");
   const std::string buffer(size, 'x');
   for (const double length : {kWarmUpSeconds, seconds}) {
     const uint64_t start = now_ns();

@@ -124,8 +124,8 @@ void serve(const std::string& style, const char* folder) {
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     options.pem_root_certs = read_file(at + "ca.pem");
-    options.pem_key_cert_pairs.push_back({read_file(at + "grpc-server.key"),
-                                          read_file(at + "grpc-server.pem")});
+    options.pem_key_cert_pairs.push_back(
+        {read_file(at + "grpc-server.key"), read_file(at + "grpc-server.pem")});
     credentials = grpc::SslServerCredentials(options);
   }
   builder.AddListeningPort("127.0.0.1:0", credentials, &port);
@@ -281,8 +281,7 @@ std::shared_ptr<grpc::Channel> connect(const char* port, const char* folder) {
   if (folder != nullptr) {
     const std::string at = std::string(folder) + "/";
     arguments.SetSslTargetNameOverride("server");
-    credentials = grpc::SslCredentials({read_file(at + "ca.pem"),
-                                        read_file(at + "grpc-client.key"),
+    credentials = grpc::SslCredentials({read_file(at + "ca.pem"), read_file(at + "grpc-client.key"),
                                         read_file(at + "grpc-client.pem")});
   }
   return grpc::CreateCustomChannel(std::string("127.0.0.1:") + port, credentials, arguments);

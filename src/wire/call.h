@@ -33,8 +33,8 @@ class UnaryCall : public SlotWaiter, private Exchange, private Timer {
   void await_suspend(std::coroutine_handle<> coroutine);
 
  protected:
-  UnaryCall(Connection& connection, std::string_view method, uint64_t method_id,
-            MessageRef request, const CallOptions& options);
+  UnaryCall(Connection& connection, std::string_view method, uint64_t method_id, MessageRef request,
+            const CallOptions& options);
   ~UnaryCall() = default;
   Result<void> outcome();
 

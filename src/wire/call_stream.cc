@@ -4,8 +4,8 @@
 
 namespace tutti::wire {
 
-OutgoingStream::OutgoingStream(Connection& connection, std::string_view method,
-                               uint64_t method_id, Instant deadline)
+OutgoingStream::OutgoingStream(Connection& connection, std::string_view method, uint64_t method_id,
+                               Instant deadline)
     : target_(connection), method_(method), method_id_(method_id), deadline_(deadline) {}
 
 OutgoingStream::~OutgoingStream() {
@@ -26,8 +26,8 @@ void OutgoingStream::begin() {
 void OutgoingStream::ended(Result<void> status) {
   if (armed()) clock()->disarm(*this);
   if (!status)
-    status = fail(status.error().context(
-        fmt::format("streaming {} of {}", method_, target_.peer().text())));
+    status = fail(
+        status.error().context(fmt::format("streaming {} of {}", method_, target_.peer().text())));
   StreamExchange::ended(std::move(status));
 }
 
@@ -73,8 +73,7 @@ void OpenStream::refuse(const Error& why) {
 }
 
 void OpenStream::refused(const Error& why) {
-  error_ = why.context(
-      fmt::format("opening {} of {}", stream_->method_, target_.peer().text()));
+  error_ = why.context(fmt::format("opening {} of {}", stream_->method_, target_.peer().text()));
 }
 
 void OpenStream::fire() { refuse(too_late_error()); }

@@ -24,8 +24,8 @@ Task<Result<std::unique_ptr<Connection>>> Connection::greet(Clock& clock,
                                                             std::unique_ptr<Seal> seal, Side side,
                                                             const Methods* methods,
                                                             ConnectionOptions options) {
-  std::unique_ptr<Connection> connection(new Connection(
-      clock, std::move(stream), std::move(seal), methods, std::move(options)));
+  std::unique_ptr<Connection> connection(
+      new Connection(clock, std::move(stream), std::move(seal), methods, std::move(options)));
   auto peer = co_await wire::greet(clock, connection->link_, connection->reader_, side,
                                    connection->options_);
   if (!peer) co_return fail(peer.error());
@@ -103,8 +103,8 @@ Result<void> Connection::end_of_stream() {
     return fail(Code::unavailable, "the stream ended inside the frame at byte {}",
                 reader_.offset());
   if (calls_in_flight() != 0)
-    return fail(Code::unavailable, "{} closed the connection with {} calls in flight",
-                peer_.text(), calls_in_flight());
+    return fail(Code::unavailable, "{} closed the connection with {} calls in flight", peer_.text(),
+                calls_in_flight());
   closing_ = true;
   while (!slot_waiters_.empty())
     slot_waiters_.pop_front().refuse(Error(Code::unavailable, "closed by the other side"));

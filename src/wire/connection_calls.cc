@@ -16,20 +16,16 @@ uint16_t generation_of(uint32_t stream) { return static_cast<uint16_t>(stream >>
 
 Result<void> Connection::handle(const Frame& frame) {
   switch (frame.type) {
-    case FrameType::request:
-      return handle_request(frame);
-    case FrameType::ping:
-      control(FrameType::pong, 0, 0, frame.payload);
-      return {};
-    case FrameType::pong:
-      return {};
+    case FrameType::request: return handle_request(frame);
+    case FrameType::ping: control(FrameType::pong, 0, 0, frame.payload); return {};
+    case FrameType::pong: return {};
     case FrameType::goaway: {
       proto::GoAway goaway;
       if (!goaway.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
         return fail(Code::corrupt, "a goaway that does not parse");
       peer_is_leaving_ = true;
-      const Error why(Code::unavailable, fmt::format("{} takes no more calls: {}", peer_.text(),
-                                                     goaway.reason()));
+      const Error why(Code::unavailable,
+                      fmt::format("{} takes no more calls: {}", peer_.text(), goaway.reason()));
       while (!slot_waiters_.empty()) slot_waiters_.pop_front().refuse(why);
       return {};
     }
@@ -37,8 +33,7 @@ Result<void> Connection::handle(const Frame& frame) {
     case FrameType::reject:
       return fail(Code::corrupt, "a {} frame in the middle of a connection",
                   frame_type_name(frame.type));
-    default:
-      return handle_for_call(frame);
+    default: return handle_for_call(frame);
   }
 }
 
@@ -61,13 +56,12 @@ Result<void> Connection::handle_request(const Frame& frame) {
   const auto method = load_le<uint64_t>(frame.payload.data());
   const Handler* handler = methods_ == nullptr ? nullptr : methods_->find(method);
   if (handler == nullptr)
-    return refuse(Error(Code::not_found, fmt::format("no method has the id {:016x}; there are: {}",
-                                                     method,
-                                                     methods_ ? methods_->names() : "none")));
+    return refuse(
+        Error(Code::not_found, fmt::format("no method has the id {:016x}; there are: {}", method,
+                                           methods_ ? methods_->names() : "none")));
   const auto timeout_ns = load_le<uint64_t>(frame.payload.data() + 8);
   const Instant now = timeout_ns == 0 ? Instant() : clock_.now();
-  const bool forever =
-      timeout_ns == 0 || timeout_ns > static_cast<uint64_t>(to_ns(kNever - now));
+  const bool forever = timeout_ns == 0 || timeout_ns > static_cast<uint64_t>(to_ns(kNever - now));
   const Instant deadline = forever ? kNever : now + Duration(static_cast<int64_t>(timeout_ns));
 
   if (incoming_pool_.empty()) {

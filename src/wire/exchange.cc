@@ -100,14 +100,10 @@ void Exchange::close(Result<void> status) {
 Result<void> Exchange::receive(const Frame& frame) {
   switch (frame.type) {
     case FrameType::message:
-    case FrameType::end:
-      return receive_messages(frame, frame.payload);
-    case FrameType::data:
-      return receive_data(frame);
-    case FrameType::credit:
-      return receive_credit(frame.payload);
-    case FrameType::failure:
-      return receive_failure(frame.payload);
+    case FrameType::end: return receive_messages(frame, frame.payload);
+    case FrameType::data: return receive_data(frame);
+    case FrameType::credit: return receive_credit(frame.payload);
+    case FrameType::failure: return receive_failure(frame.payload);
     case FrameType::cancel:
       if (opener_) return fail(Code::corrupt, "it cancelled a call that it did not open");
       cancelled_by_peer();
@@ -189,8 +185,8 @@ Result<MutableBytes> Exchange::place(const FrameHeader& header) {
 }
 
 Result<void> Exchange::receive_data(const Frame& frame) {
-  const FrameHeader header{0, static_cast<uint32_t>(frame.payload.size()), frame.stream,
-                           frame.type, frame.flags};
+  const FrameHeader header{0, static_cast<uint32_t>(frame.payload.size()), frame.stream, frame.type,
+                           frame.flags};
   TRY(const MutableBytes to, place(header));
   TRY_DO(take_window(to.size()));
   if (!frame.in_place) std::copy(frame.payload.begin(), frame.payload.end(), to.begin());

@@ -23,9 +23,8 @@ struct Greeting {
   static Task<void> accept(Greeting& greeting, ConnectionOptions options) {
     std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(greeting.in, greeting.out);
     std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
-    auto greeted =
-        co_await Connection::greet(greeting.clock, std::move(stream), std::move(seal),
-                                   Side::accepting, nullptr, std::move(options));
+    auto greeted = co_await Connection::greet(greeting.clock, std::move(stream), std::move(seal),
+                                              Side::accepting, nullptr, std::move(options));
     if (!greeted) greeting.error = greeted.error();
   }
   void accept(ConnectionOptions options = {.address = "10.0.0.9:1"}) {
@@ -73,9 +72,8 @@ Result<std::string> meet(ConnectionOptions connecting, ConnectionOptions accepti
                           std::optional<Result<std::string>>& out) {
       std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(greeting.out, greeting.in);
       std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
-      auto greeted =
-          co_await Connection::greet(greeting.clock, std::move(stream), std::move(seal),
-                                     Side::connecting, nullptr, std::move(options));
+      auto greeted = co_await Connection::greet(greeting.clock, std::move(stream), std::move(seal),
+                                                Side::connecting, nullptr, std::move(options));
       if (greeted) {
         out.emplace((*greeted)->peer().text());
       } else {
@@ -95,7 +93,8 @@ Result<void> only_agents(const Identity& peer) {
 }
 
 TEST_CASE("unknown clusters, versions and peers are told why they are rejected") {
-  const ConnectionOptions us{.self = {"lab", Role::head, "h1"}, .address = "b", .admit = only_agents};
+  const ConnectionOptions us{
+      .self = {"lab", Role::head, "h1"}, .address = "b", .admit = only_agents};
   const ConnectionOptions good{.self = {"lab", Role::agent, "n1"}, .address = "a"};
   std::string told;
   CHECK(meet(good, us, told).value() == "head h1 (a)");

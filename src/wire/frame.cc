@@ -15,7 +15,7 @@ constexpr size_t kBulkRead = 2048;
 constexpr size_t kSmallestInPlace = 16 * 1024;
 
 constexpr std::array<std::string_view, kLastFrameType + 1> kTypeNames = {
-    "none",   "hello",  "reject", "request", "message", "data",  "end",
+    "none",    "hello",  "reject", "request", "message", "data",  "end",
     "failure", "cancel", "credit", "ping",    "pong",    "goaway"};
 
 }  // namespace

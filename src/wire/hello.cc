@@ -93,8 +93,7 @@ Error rejection(const proto::Reject& reject, const ConnectionOptions& options) {
   const Code code = reject.code() <= static_cast<uint32_t>(Code::internal)
                         ? static_cast<Code>(reject.code())
                         : Code::denied;
-  return Error(code, reject.reason())
-      .context(fmt::format("rejected by {}", options.address));
+  return Error(code, reject.reason()).context(fmt::format("rejected by {}", options.address));
 }
 
 Task<Result<Frame>> first_frame(Link& link, FrameReader& reader) {

@@ -25,8 +25,7 @@ void IncomingCall::deliver(const Received& message, bool last) {
 
 void IncomingCall::no_more() {
   if (handler_->streaming()) return StreamExchange::no_more();
-  if (!started_)
-    finish(fail(Code::invalid, "{} needs a request of one message", handler_->name()));
+  if (!started_) finish(fail(Code::invalid, "{} needs a request of one message", handler_->name()));
 }
 
 void IncomingCall::start(const Received* first) {

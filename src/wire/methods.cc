@@ -28,7 +28,8 @@ std::string Methods::names() const {
   std::ranges::sort(names);
   const bool cut = names.size() > kMaxNamesShown;
   if (cut) names.resize(kMaxNamesShown);
-  return names.empty() ? "no methods" : fmt::format("{}{}", fmt::join(names, ", "), cut ? ", …" : "");
+  return names.empty() ? "no methods"
+                       : fmt::format("{}{}", fmt::join(names, ", "), cut ? ", …" : "");
 }
 
 namespace detail {

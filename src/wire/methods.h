@@ -46,9 +46,8 @@ class Methods {
   void add(const StreamMethod<Up, Down>& method, Function function);
   template <class MethodType, class Object, class Result, class... Args>
   void add(const MethodType& method, Object& object, Result (Object::*member)(Args...)) {
-    add(method, [&object, member](auto& call, auto& argument) {
-      return (object.*member)(call, argument);
-    });
+    add(method,
+        [&object, member](auto& call, auto& argument) { return (object.*member)(call, argument); });
   }
 
   const Handler* find(uint64_t id) const;

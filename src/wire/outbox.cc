@@ -44,7 +44,8 @@ Bytes Outbox::take_piece() {
   const size_t size = std::min<uint64_t>({bulk.rest_, bulk.credit, kMaxFramePayload});
   pieces_->blobs[index] = bulk.blob_;
   const Bytes piece = bulk.blob_.bytes().subspan(bulk.blob_.size() - bulk.rest_, size);
-  store_frame_header(pieces_->headers[index].data(), FrameType::data, bulk.flags_, bulk.stream_, piece);
+  store_frame_header(pieces_->headers[index].data(), FrameType::data, bulk.flags_, bulk.stream_,
+                     piece);
   bulk.rest_ -= size;
   bulk.credit -= size;
   if (bulk.rest_ == 0) {

@@ -51,7 +51,8 @@ Task<Result<void>> Server::accept_loop(Listener& listener, Scope& scope) {
       if (!slept) co_return slept;
       continue;
     }
-    if (!stream) co_return fail(stream.error().context("accepting at " + listener.address().text()));
+    if (!stream)
+      co_return fail(stream.error().context("accepting at " + listener.address().text()));
     // Beyond the limit a connection is closed at once: its peer is told by that.
     if (attended_ < options_.max_connections) scope.spawn(attend(std::move(*stream)));
   }

@@ -98,10 +98,10 @@ struct TestPeers {
   explicit TestPeers(Limits limits = {}, size_t pipe_capacity = 64 * 1024)
       : to_server(std::make_shared<MemoryPipe>(pipe_capacity)),
         to_client(std::make_shared<MemoryPipe>(pipe_capacity)) {
-    ConnectionOptions client_options{.self = {"c", Role::user, "ann"}, .limits = limits,
-                                     .address = "mem:1"};
-    ConnectionOptions server_options{.self = {"c", Role::agent, "node7"}, .limits = limits,
-                                     .address = "mem:2"};
+    ConnectionOptions client_options{
+        .self = {"c", Role::user, "ann"}, .limits = limits, .address = "mem:1"};
+    ConnectionOptions server_options{
+        .self = {"c", Role::agent, "node7"}, .limits = limits, .address = "mem:2"};
     root.spawn(bring_up(*this, Side::connecting, client_options));
     root.spawn(bring_up(*this, Side::accepting, server_options));
     clock.advance(0ms);
@@ -124,8 +124,8 @@ struct TestPeers {
     std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(in, out);
     std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
     const Methods* methods = connecting ? &peers.at_client.methods : &peers.at_server.methods;
-    auto greeted = co_await Connection::greet(peers.clock, std::move(stream), std::move(seal),
-                                              side, methods, std::move(options));
+    auto greeted = co_await Connection::greet(peers.clock, std::move(stream), std::move(seal), side,
+                                              methods, std::move(options));
     REQUIRE(greeted.has_value());
     auto& connection = connecting ? peers.client : peers.server;
     connection = std::move(*greeted);
