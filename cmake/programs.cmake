@@ -13,12 +13,13 @@ endif()
 
 # bench/<name>.cc is bench_<name>; they are built on demand: cmake --build … --target benches.
 add_custom_target(benches)
+tutti_protos(bench ${PROJECT_SOURCE_DIR} bench)
 file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cc)
 foreach(source IN LISTS bench_sources)
   get_filename_component(stem ${source} NAME_WE)
   add_executable(bench_${stem} EXCLUDE_FROM_ALL ${source})
   target_include_directories(bench_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(bench_${stem} PRIVATE ${layers})
+  target_link_libraries(bench_${stem} PRIVATE ${layers} $<TARGET_NAME_IF_EXISTS:bench_proto>)
   set_target_properties(bench_${stem} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
   add_dependencies(benches bench_${stem})

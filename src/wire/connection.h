@@ -1,0 +1,173 @@
+// A connection between two peers that call each other's methods.
+//
+// Both sides are equal once connected: each answers the methods it was given and may call the
+// other's. Everything runs on the executor of the strand that runs the connection; there are no
+// threads and no locks. A connection reads in one strand, writes in another, and runs a strand per
+// call it answers; whatever is queued when the writer gets its turn goes out in one write.
+//
+//   auto connection = co_await Connection::greet(clock, stream, seal, side, &methods, options);
+//   scope.spawn((*connection)->run());
+//   auto reply = co_await (*connection)->call(kPing, request, {.deadline = soon});
+//
+// When a connection ends, for whatever reason, every call in flight ends with Code::unavailable and
+// the peer's name, and its handlers are cancelled and waited for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/call.h"
+#include "wire/call_stream.h"
+#include "wire/hello.h"
+#include "wire/incoming_call.h"
+#include "wire/methods.h"
+#include "world/semaphore.h"
+
+namespace tutti::wire {
+
+class Connection final : private DataSink {
+ public:
+  // Handshake and hello; see hello.h. `methods` (nullptr: none) outlives the connection.
+  static Task<Result<std::unique_ptr<Connection>>> greet(Clock& clock,
+                                                         std::unique_ptr<Stream> stream,
+                                                         std::unique_ptr<Seal> seal, Side side,
+                                                         const Methods* methods,
+                                                         ConnectionOptions options);
+  ~Connection();
+
+  // Runs the connection until it ends: well, after a close() here or there, or with the reason.
+  Task<Result<void>> run();
+
+  // co_await gives Result<Reply>. The request lives until then.
+  template <class Request, class Reply>
+  Call<Reply> call(const Method<Request, Reply>& method, const Request& request,
+                   const CallOptions& options = {}) {
+    return {*this, method.name, method.id, request, options};
+  }
+  // co_await gives Result<ClientStream<Up, Down>>.
+  template <class Up, class Down>
+  Open<Up, Down> open(const StreamMethod<Up, Down>& method, const CallOptions& options = {}) {
+    return {*this, method.name, method.id, options};
+  }
+
+  // Graceful end: no new calls either way, calls in flight finish, then both sides half-close.
+  // What is not done by then is cut off.
+  void close(Instant by, std::string_view reason = "closing");
+  // co_await gives Result<void> once run() is over.
+  Event::Wait wait_ended() { return ended_event_.wait(); }
+
+  // Whether new calls can be made: false after close(), a goaway and the end.
+  bool usable() const { return !end_ && !closing_ && !peer_is_leaving_; }
+  const Peer& peer() const { return peer_; }
+  const Limits& limits() const { return options_.limits; }
+  Clock& clock() { return clock_; }
+  size_t calls_in_flight() const { return outgoing_busy_ + incoming_busy_; }
+  // Bytes of memory that messages in queues and buffers hold: within limits(), always.
+  uint64_t budget_in_use() const { return budget_in_use_; }
+  size_t queued_bytes() const { return outbox_.queued(); }
+
+ private:
+  friend class Exchange;
+  friend class IncomingCall;
+  friend class OpenStream;
+  friend class OutgoingStream;
+  friend class UnaryCall;
+
+  struct Outgoing {
+    Exchange* exchange = nullptr;  // nullptr when free or abandoned
+    uint16_t generation = 1;
+    bool busy = false;
+  };
+  class Keepalive final : public Timer {
+   public:
+    explicit Keepalive(Connection& connection) : connection_(connection) {}
+
+   private:
+    void fire() override { connection_.keep_alive(); }
+    Connection& connection_;
+  };
+  class CloseBy final : public Timer {
+   public:
+    explicit CloseBy(Connection& connection) : connection_(connection) {}
+
+   private:
+    void fire() override;
+    Connection& connection_;
+  };
+
+  Connection(Clock& clock, std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal,
+             const Methods* methods, ConnectionOptions options);
+
+  Task<Result<void>> read_loop();
+  Task<Result<void>> write_loop();
+  Result<void> handle(const Frame& frame);
+  Result<void> handle_request(const Frame& frame);
+  Result<void> handle_for_call(const Frame& frame);
+  Result<void> handle_abandoned(const Frame& frame);
+  Result<MutableBytes> place(const FrameHeader& header) override;
+  Result<void> end_of_stream();
+  void keep_alive();
+  void cut(Error why);
+  void end_calls(const Error& why);
+  bool drained() const { return closing_ && calls_in_flight() == 0 && outbox_.empty(); }
+
+  // For exchanges.
+  Outbox& outbox() { return outbox_; }
+  bool has_room() const { return outbox_.queued() < options_.limits.max_queued; }
+  void wait_room(Exchange::Send& send) { room_waiters_.push_back(send); }
+  void control(FrameType type, uint8_t flags, uint32_t stream, Bytes payload);
+  void room_came();
+  Exchange* find(uint32_t stream, bool opened_by_peer) const;
+  void ask_budget(Exchange::BudgetWait& wait);
+  void return_budget(uint64_t bytes);
+  void grant_budgets();
+  void forget(Exchange& exchange);
+
+  // For calls we make.
+  Result<void> check_usable(size_t request_bytes) const;
+  bool slot_is_free() const;
+  void want_slot(SlotWaiter& waiter);
+  uint32_t take_slot(Exchange& exchange);
+  void free_slot(uint32_t stream);
+  void abandon_slot(uint32_t stream);
+  void serve_slot_waiters();
+
+  // For calls we answer.
+  void leave_slot(IncomingCall& call);
+  void call_finished(IncomingCall& call);
+
+  Clock& clock_;
+  ConnectionOptions options_;
+  const Methods* methods_;
+  Peer peer_;
+  FrameReader reader_;
+  Link link_;
+  Outbox outbox_;
+
+  std::vector<Outgoing> outgoing_;
+  std::vector<uint16_t> outgoing_free_;
+  size_t outgoing_busy_ = 0;
+  std::vector<IncomingCall*> incoming_;  // by slot
+  std::vector<std::unique_ptr<IncomingCall>> incoming_records_;
+  std::vector<IncomingCall*> incoming_pool_;
+  size_t incoming_busy_ = 0;
+  List<SlotWaiter> slot_waiters_;
+  List<Exchange::Send> room_waiters_;
+  List<Exchange::BudgetWait> budget_waiters_;
+  uint64_t budget_in_use_ = 0;
+
+  Scope* running_ = nullptr;
+  std::optional<Error> end_;
+  std::optional<Event> handlers_done_;
+  Event ended_event_;
+  Keepalive keepalive_{*this};
+  CloseBy close_by_{*this};
+  bool heard_ = true;
+  bool pinged_ = false;
+  bool closing_ = false;
+  bool peer_is_leaving_ = false;
+};
+
+}  // namespace tutti::wire

@@ -1,0 +1,199 @@
+// How a connection finds, opens, answers and ends calls; its strands are in connection.cc.
+#include "wire/connection.h"
+#include "wire/failure.h"
+#include "wire/wire.pb.h"
+
+namespace tutti::wire {
+
+namespace {
+
+constexpr size_t kRequestHead = 16;
+
+uint16_t slot_of(uint32_t stream) { return static_cast<uint16_t>(stream); }
+uint16_t generation_of(uint32_t stream) { return static_cast<uint16_t>(stream >> 16); }
+
+}  // namespace
+
+Result<void> Connection::handle(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::request: return handle_request(frame);
+    case FrameType::ping: control(FrameType::pong, 0, 0, frame.payload); return {};
+    case FrameType::pong: return {};
+    case FrameType::goaway: {
+      proto::GoAway goaway;
+      if (!goaway.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
+        return fail(Code::corrupt, "a goaway that does not parse");
+      peer_is_leaving_ = true;
+      const Error why(Code::unavailable,
+                      fmt::format("{} takes no more calls: {}", peer_.text(), goaway.reason()));
+      while (!slot_waiters_.empty()) slot_waiters_.pop_front().refuse(why);
+      return {};
+    }
+    case FrameType::hello:
+    case FrameType::reject:
+      return fail(Code::corrupt, "a {} frame in the middle of a connection",
+                  frame_type_name(frame.type));
+    default: return handle_for_call(frame);
+  }
+}
+
+Result<void> Connection::handle_request(const Frame& frame) {
+  const uint16_t slot = slot_of(frame.stream);
+  if (frame.payload.size() < kRequestHead || !frame.has(FrameFlags::opener))
+    return fail(Code::corrupt, "a garbled request");
+  if (slot >= options_.limits.max_calls)
+    return fail(Code::corrupt, "it used slot {} of {}", slot, options_.limits.max_calls);
+  if (slot >= incoming_.size()) incoming_.resize(slot + 1U);
+  if (incoming_[slot] != nullptr) return fail(Code::corrupt, "it opened slot {} twice", slot);
+
+  const auto refuse = [&](const Error& error) -> Result<void> {
+    const std::string payload = encode_failure(error);
+    control(FrameType::failure, 0, frame.stream, as_bytes(payload));
+    return {};
+  };
+  if (closing_)
+    return refuse(Error(Code::unavailable, "not started: this side is closing; call another"));
+  const auto method = load_le<uint64_t>(frame.payload.data());
+  const Handler* handler = methods_ == nullptr ? nullptr : methods_->find(method);
+  if (handler == nullptr)
+    return refuse(
+        Error(Code::not_found, fmt::format("no method has the id {:016x}; there are: {}", method,
+                                           methods_ ? methods_->names() : "none")));
+  const auto timeout_ns = load_le<uint64_t>(frame.payload.data() + 8);
+  const Instant now = timeout_ns == 0 ? Instant() : clock_.now();
+  const bool forever = timeout_ns == 0 || timeout_ns > static_cast<uint64_t>(to_ns(kNever - now));
+  const Instant deadline = forever ? kNever : now + Duration(static_cast<int64_t>(timeout_ns));
+
+  if (incoming_pool_.empty()) {
+    incoming_records_.push_back(std::make_unique<IncomingCall>(*this));
+    incoming_pool_.push_back(incoming_records_.back().get());
+  }
+  IncomingCall& call = *incoming_pool_.back();
+  incoming_pool_.pop_back();
+  incoming_[slot] = &call;
+  ++incoming_busy_;
+  return call.begin(frame.stream, *handler, deadline, frame, frame.payload.subspan(kRequestHead));
+}
+
+void Connection::leave_slot(IncomingCall& call) {
+  const uint16_t slot = slot_of(call.stream_);
+  if (incoming_[slot] == &call) incoming_[slot] = nullptr;
+}
+
+void Connection::call_finished(IncomingCall& call) {
+  incoming_pool_.push_back(&call);
+  --incoming_busy_;
+  if (incoming_busy_ == 0 && handlers_done_) handlers_done_->set();
+  if (closing_) outbox_.wake_writer();
+}
+
+Exchange* Connection::find(uint32_t stream, bool opened_by_peer) const {
+  const uint16_t slot = slot_of(stream);
+  Exchange* exchange = nullptr;
+  if (opened_by_peer) {
+    if (slot < incoming_.size()) exchange = incoming_[slot];
+  } else if (slot < outgoing_.size()) {
+    exchange = outgoing_[slot].exchange;
+  }
+  return exchange != nullptr && exchange->stream_ == stream ? exchange : nullptr;
+}
+
+Result<void> Connection::handle_for_call(const Frame& frame) {
+  Exchange* exchange = find(frame.stream, frame.has(FrameFlags::opener));
+  if (exchange != nullptr) return exchange->receive(frame);
+  if (!frame.has(FrameFlags::opener)) return handle_abandoned(frame);
+  return {};  // it crossed the end of its call
+}
+
+Result<void> Connection::handle_abandoned(const Frame& frame) {
+  const uint16_t slot = slot_of(frame.stream);
+  if (slot >= outgoing_.size())
+    return fail(Code::corrupt, "it answered a call that was never made");
+  const Outgoing& call = outgoing_[slot];
+  const bool over = frame.type == FrameType::end || frame.type == FrameType::failure;
+  if (over && call.busy && call.generation == generation_of(frame.stream)) free_slot(frame.stream);
+  return {};
+}
+
+Result<MutableBytes> Connection::place(const FrameHeader& header) {
+  Exchange* exchange = find(header.stream, (header.flags & FrameFlags::opener) != 0);
+  if (exchange == nullptr) return MutableBytes();
+  return exchange->place(header);
+}
+
+Result<void> Connection::check_usable(size_t request_bytes) const {
+  if (end_) return fail(*end_);
+  if (!usable()) return fail(Code::unavailable, "the connection is closing");
+  if (request_bytes > peer_.max_message)
+    return fail(Code::invalid, "a message of {} bytes is over the peer's limit of {}",
+                request_bytes, peer_.max_message);
+  return {};
+}
+
+bool Connection::slot_is_free() const {
+  return outgoing_busy_ < peer_.max_calls && has_room() && slot_waiters_.empty();
+}
+
+void Connection::want_slot(SlotWaiter& waiter) {
+  if (slot_is_free()) return waiter.begin();
+  slot_waiters_.push_back(waiter);
+}
+
+void Connection::serve_slot_waiters() {
+  while (!slot_waiters_.empty() && outgoing_busy_ < peer_.max_calls && has_room())
+    slot_waiters_.pop_front().begin();
+}
+
+uint32_t Connection::take_slot(Exchange& exchange) {
+  if (outgoing_free_.empty()) {
+    outgoing_free_.push_back(static_cast<uint16_t>(outgoing_.size()));
+    outgoing_.emplace_back();
+  }
+  const uint16_t slot = outgoing_free_.back();
+  outgoing_free_.pop_back();
+  Outgoing& call = outgoing_[slot];
+  call.exchange = &exchange;
+  call.busy = true;
+  ++outgoing_busy_;
+  return uint32_t{call.generation} << 16 | slot;
+}
+
+void Connection::free_slot(uint32_t stream) {
+  const uint16_t slot = slot_of(stream);
+  Outgoing& call = outgoing_[slot];
+  call.exchange = nullptr;
+  call.busy = false;
+  if (++call.generation == 0) call.generation = 1;  // 0 is for frames of the connection
+  outgoing_free_.push_back(slot);
+  --outgoing_busy_;
+  serve_slot_waiters();
+  if (closing_) outbox_.wake_writer();
+}
+
+void Connection::abandon_slot(uint32_t stream) { outgoing_[slot_of(stream)].exchange = nullptr; }
+
+void Connection::forget(Exchange& exchange) {
+  if (exchange.opener_) abandon_slot(exchange.stream_);
+}
+
+void Connection::ask_budget(Exchange::BudgetWait& wait) {
+  budget_waiters_.push_back(wait);
+  grant_budgets();
+}
+
+void Connection::grant_budgets() {
+  while (!budget_waiters_.empty()) {
+    Exchange::BudgetWait& first = budget_waiters_.front();
+    const bool fits = budget_in_use_ + first.bytes <= options_.limits.receive_budget;
+    if (!fits && budget_in_use_ != 0) return;
+    budget_in_use_ += first.bytes;
+    budget_waiters_.pop_front().exchange.budget_granted();
+  }
+}
+
+void Connection::return_budget(uint64_t bytes) {
+  budget_in_use_ -= bytes;
+  grant_budgets();
+}
+
+}  // namespace tutti::wire

@@ -1,0 +1,307 @@
+#include "wire/exchange.h"
+
+#include <algorithm>
+#include <array>
+
+#include "wire/connection.h"
+#include "wire/failure.h"
+
+namespace tutti::wire {
+
+namespace {
+constexpr size_t kRequestHead = 16;  // u64 method, u64 nanoseconds allowed
+}
+
+// Only a crash leaves a call open: its frame is destroyed without being run.
+Exchange::~Exchange() {
+  if (connection_ != nullptr) connection_->forget(*this);
+}
+
+void Exchange::attach(Connection& connection, uint32_t stream, bool opener) {
+  connection_ = &connection;
+  stream_ = stream;
+  opener_ = opener;
+  credit = connection.peer().stream_window;
+  window_ = connection.limits().stream_window;
+  consumed_ = 0;
+  peer_is_done_ = end_announced_ = broken_ = false;
+}
+
+void Exchange::send_request(uint64_t method, uint64_t timeout_ns, const MessageRef& message,
+                            bool last) {
+  std::array<std::byte, kRequestHead> head;
+  store_le(head.data(), method);
+  store_le(head.data() + 8, timeout_ns);
+  const uint8_t flags = last ? FrameFlags::last : uint8_t{0};
+  const Progress progress = begin_send(FrameType::request, flags, head, message);
+  TUTTI_ASSERT(progress == Progress::taken || progress == Progress::started,
+               "a request is sent when there is room");
+}
+
+Exchange::Progress Exchange::begin_send(FrameType type, uint8_t flags, Bytes head,
+                                        const MessageRef& message) {
+  if (!connection_->has_room()) return Progress::no_room;
+  if (message.size() > kMaxInlineMessage) return start_bulk(type, flags, head, message);
+  if (credit < message.size()) return Progress::no_credit;
+  credit -= message.size();
+  flags |= side_flag();
+  if (message.exists()) flags |= FrameFlags::message;
+  connection_->outbox().add(type, flags, stream_, head.size() + message.size(),
+                            [&](std::byte* payload) {
+                              payload = std::copy(head.begin(), head.end(), payload);
+                              message.write_to(payload);
+                            });
+  return Progress::taken;
+}
+
+Exchange::Progress Exchange::start_bulk(FrameType type, uint8_t flags, Bytes head,
+                                        const MessageRef& message) {
+  flags |= side_flag() | FrameFlags::large;
+  end_announced_ = type == FrameType::end;
+  connection_->outbox().add(type, flags, stream_, head.size() + sizeof(uint64_t),
+                            [&](std::byte* payload) {
+                              payload = std::copy(head.begin(), head.end(), payload);
+                              store_le(payload, uint64_t{message.size()});
+                            });
+  start(message.to_blob(), stream_, side_flag());
+  if (credit != 0) connection_->outbox().add_bulk(*this);
+  return Progress::started;
+}
+
+void Exchange::bulk_done() {
+  if (sending_ != nullptr) sending_->finish(std::nullopt);
+}
+
+void Exchange::abandon(Error why) {
+  if (connection_ == nullptr) return;
+  connection_->control(FrameType::cancel, side_flag(), stream_, {});
+  connection_->abandon_slot(stream_);
+  close(fail(std::move(why)));
+}
+
+void Exchange::send_failure(const Error& error) {
+  const std::string payload = encode_failure(error);
+  connection_->control(FrameType::failure, side_flag(), stream_, as_bytes(payload));
+}
+
+void Exchange::close(Result<void> status) {
+  Connection& connection = *std::exchange(connection_, nullptr);
+  stop();
+  budget_wait_.unlink();
+  budget_wait_.bytes = 0;
+  arriving_.reset();
+  if (budget_held_ != 0) connection.return_budget(std::exchange(budget_held_, 0));
+  if (sending_ != nullptr)
+    sending_->finish(status ? Error(Code::unavailable, "the other side ended the call")
+                            : status.error());
+  ended(std::move(status));
+}
+
+Result<void> Exchange::receive(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::message:
+    case FrameType::end: return receive_messages(frame, frame.payload);
+    case FrameType::data: return receive_data(frame);
+    case FrameType::credit: return receive_credit(frame.payload);
+    case FrameType::failure: return receive_failure(frame.payload);
+    case FrameType::cancel:
+      if (opener_) return fail(Code::corrupt, "it cancelled a call that it did not open");
+      cancelled_by_peer();
+      return {};
+    default:
+      return fail(Code::corrupt, "a {} frame does not belong to a call",
+                  frame_type_name(frame.type));
+  }
+}
+
+Result<void> Exchange::receive_messages(const Frame& frame, Bytes payload) {
+  const bool end = frame.type == FrameType::end;
+  const bool last = end || frame.has(FrameFlags::last);
+  if (end && !opener_) return fail(Code::corrupt, "it ended a call that we answer");
+  if (peer_is_done_) return fail(Code::corrupt, "it sent a message after its last");
+  if (arriving_) return fail(Code::corrupt, "it sent a message inside a message");
+  peer_is_done_ = last;
+  if (frame.has(FrameFlags::large)) return announce(payload, last, end);
+  if (frame.has(FrameFlags::message)) return receive_message(payload, last, end);
+  if (!payload.empty()) return fail(Code::corrupt, "it sent bytes that are no message");
+  if (last) no_more();
+  if (end && open()) {
+    connection_->free_slot(stream_);
+    close({});
+  }
+  return {};
+}
+
+Result<void> Exchange::receive_message(Bytes message, bool last, bool end) {
+  if (message.size() > kMaxInlineMessage)
+    return fail(Code::corrupt, "a message of {} bytes must be announced", message.size());
+  TRY_DO(take_window(message.size()));
+  // The slot is free before the caller hears of it: it may call again at once.
+  if (end) connection_->free_slot(stream_);
+  deliver({message}, last);
+  if (end && open()) close({});
+  return {};
+}
+
+Result<void> Exchange::announce(Bytes payload, bool last, bool end) {
+  if (payload.size() != sizeof(uint64_t)) return fail(Code::corrupt, "a garbled announcement");
+  const auto total = load_le<uint64_t>(payload.data());
+  if (total <= kMaxInlineMessage || total > connection_->limits().max_message)
+    return fail(Code::corrupt, "it announced a message of {} bytes; {} to {} can be", total,
+                kMaxInlineMessage + 1, connection_->limits().max_message);
+  arriving_.emplace(Blob::uninitialised(total), 0, last, end);
+  budget_wait_.bytes = total;
+  ask_budget();
+  return {};
+}
+
+void Exchange::ask_budget() {
+  const uint64_t bytes = budget_wait_.bytes;
+  const bool within = budget_held_ + bytes <= connection_->limits().stream_budget;
+  if (budget_held_ == 0 || within) connection_->ask_budget(budget_wait_);
+}
+
+void Exchange::budget_granted() {
+  const uint64_t bytes = std::exchange(budget_wait_.bytes, 0);
+  budget_held_ += bytes;
+  // The last message of a call needs no more than the window, if it fits.
+  if (!arriving_->last || bytes > window_) grant(bytes);
+}
+
+void Exchange::grant(uint64_t bytes) {
+  window_ += bytes;
+  std::array<std::byte, sizeof bytes> payload;
+  store_le(payload.data(), bytes);
+  connection_->control(FrameType::credit, side_flag(), stream_, payload);
+}
+
+Result<MutableBytes> Exchange::place(const FrameHeader& header) {
+  if (!arriving_) return fail(Code::corrupt, "data came for a message that was not announced");
+  const MutableBytes rest = arriving_->blob.writable().subspan(arriving_->filled);
+  if (header.length > rest.size())
+    return fail(Code::corrupt, "{} bytes came for the last {} of a message", header.length,
+                rest.size());
+  return rest.first(header.length);
+}
+
+Result<void> Exchange::receive_data(const Frame& frame) {
+  const FrameHeader header{0, static_cast<uint32_t>(frame.payload.size()), frame.stream, frame.type,
+                           frame.flags};
+  TRY(const MutableBytes to, place(header));
+  TRY_DO(take_window(to.size()));
+  if (!frame.in_place) std::copy(frame.payload.begin(), frame.payload.end(), to.begin());
+  arriving_->filled += to.size();
+  if (arriving_->filled < arriving_->blob.size()) return {};
+  const Arriving message = *std::exchange(arriving_, std::nullopt);
+  // Bytes are left to ask for when all of it came within the window.
+  const bool budgeted = std::exchange(budget_wait_.bytes, 0) == 0;
+  budget_wait_.unlink();
+  if (message.end) connection_->free_slot(stream_);
+  deliver({message.blob.bytes(), &message.blob, budgeted}, message.last);
+  if (message.end && open()) close({});
+  return {};
+}
+
+Result<void> Exchange::take_window(uint64_t bytes) {
+  if (bytes > window_)
+    return fail(Code::corrupt, "it sent {} bytes with credit for {}", bytes, window_);
+  window_ -= bytes;
+  return {};
+}
+
+Result<void> Exchange::receive_credit(Bytes payload) {
+  if (payload.size() != sizeof(uint64_t)) return fail(Code::corrupt, "a garbled credit");
+  const auto granted = load_le<uint64_t>(payload.data());
+  if (granted > UINT64_MAX - credit) return fail(Code::corrupt, "credit without end");
+  const bool had_none = credit == 0;
+  credit += granted;
+  if (active()) {
+    if (had_none && credit != 0) connection_->outbox().add_bulk(*this);
+  } else if (sending_ != nullptr && sending_->progress_ == Progress::no_credit) {
+    sending_->retry();
+  }
+  return {};
+}
+
+Result<void> Exchange::receive_failure(Bytes payload) {
+  if (!opener_) return fail(Code::corrupt, "it failed a call that we answer");
+  TRY(Error error, decode_failure(payload));
+  connection_->free_slot(stream_);
+  close(fail(error.context("from " + connection_->peer().text())));
+  return {};
+}
+
+void Exchange::consumed(uint64_t bytes, bool budgeted) {
+  if (!open()) return;
+  if (budgeted) {
+    budget_held_ -= bytes;
+    connection_->return_budget(bytes);
+    if (budget_wait_.bytes != 0 && !budget_wait_.linked()) ask_budget();
+  } else if (!peer_is_done_) {
+    consumed_ += bytes;
+    if (consumed_ >= connection_->limits().stream_window / 2) grant(std::exchange(consumed_, 0));
+  }
+}
+
+Exchange::Send::~Send() {
+  if (exchange_.sending_ == this) exchange_.sending_ = nullptr;
+}
+
+bool Exchange::Send::await_ready() {
+  TUTTI_ASSERT(exchange_.sending_ == nullptr, "a call sends one message at a time");
+  if (cancelled_already()) {
+    error_ = cancelled_error();
+    return true;
+  }
+  return try_again();
+}
+
+bool Exchange::Send::try_again() {
+  if (!exchange_.open() || exchange_.broken_) {
+    error_ = Error(Code::unavailable, "the call is over");
+    return true;
+  }
+  const uint64_t limit = exchange_.connection_->peer().max_message;
+  if (message_.size() > limit) {
+    error_ = Error(Code::invalid, fmt::format("a message of {} bytes is over the limit of {}: {}",
+                                              message_.size(), limit, "send several"));
+    return true;
+  }
+  progress_ = exchange_.begin_send(type_, flags_, {}, message_);
+  return progress_ == Progress::taken;
+}
+
+void Exchange::Send::await_suspend(std::coroutine_handle<> coroutine) {
+  park(coroutine);
+  exchange_.sending_ = this;
+  if (progress_ == Progress::no_room) exchange_.connection_->wait_room(*this);
+}
+
+Result<void> Exchange::Send::await_resume() {
+  if (error_) return fail(std::move(*error_));
+  return {};
+}
+
+void Exchange::Send::retry() {
+  if (try_again()) {
+    finish(std::move(error_));
+  } else if (progress_ == Progress::no_room) {
+    exchange_.connection_->wait_room(*this);
+  }
+}
+
+void Exchange::Send::finish(std::optional<Error> error) {
+  exchange_.sending_ = nullptr;
+  error_ = std::move(error);
+  wake();
+}
+
+void Exchange::Send::on_cancel() {
+  if (progress_ == Progress::started) {
+    exchange_.stop();
+    exchange_.broken_ = true;
+  }
+  finish(cancelled_error());
+}
+
+}  // namespace tutti::wire
