@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "cli/verbs.h"
+#include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
@@ -23,7 +24,9 @@ std::string_view canonical(std::string_view word) {
 
 int refuse(std::string_view word) {
   std::vector<std::string_view> names;
-  for (const Verb& verb : all_verbs()) names.push_back(verb.name);
+  for (const Verb& verb : all_verbs()) {
+    if (!verb.summary.empty()) names.push_back(verb.name);
+  }
   const auto meant = suggest(word, names);
   const std::string hint = meant ? fmt::format("did you mean: tutti {}", *meant)
                                  : std::string("see them all with: tutti help");
@@ -31,7 +34,7 @@ int refuse(std::string_view word) {
   return kCalledWrongly;
 }
 
-int run(int argc, char** argv) {
+int run_verb(int argc, char** argv) {
   const std::string_view name = argc > 1 ? canonical(argv[1]) : "help";
   for (const Verb& verb : all_verbs()) {
     if (verb.name != name) continue;
@@ -48,4 +51,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tutti::cli
 
-int main(int argc, char** argv) { return tutti::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  tutti::fill_missing_standard_streams();
+  return tutti::cli::run_verb(argc, argv);
+}

@@ -2,18 +2,41 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "base/version.h"
+#include "cli/keeper.h"
+#include "cli/run.h"
 
 namespace tutti::cli {
 namespace {
 
-int help(int, char**) {
+constexpr std::string_view kExamples = R"(
+examples:
+  tutti run -n 4 -- python train.py        start four ranks, as torchrun would
+  tutti help run                           all about one command
+)";
+
+int overview() {
   fmt::print(
       "tutti: many computers train one model as if they were one\n\nusage: tutti COMMAND\n\n");
   for (const Verb& verb : all_verbs()) {
     if (!verb.summary.empty()) fmt::print("  {:<10} {}\n", verb.name, verb.summary);
   }
+  fmt::print("{}", kExamples);
   return 0;
+}
+
+// `tutti help run` is `tutti run --help`, for every verb that has more to say than its summary.
+int help(int argc, char** argv) {
+  if (argc < 2) return overview();
+  for (const Verb& verb : all_verbs()) {
+    if (verb.name != argv[1] || verb.name == "help") continue;
+    std::string word = "--help";
+    char* words[] = {argv[0], word.data(), nullptr};
+    return verb.main(2, words);
+  }
+  return overview();
 }
 
 int version(int, char**) {
@@ -22,8 +45,10 @@ int version(int, char**) {
 }
 
 constexpr Verb kVerbs[] = {
-    {"help", "show this list", help},
+    {"run", "start a gang of processes on this machine and end it as one", run},
+    {"help", "show this list, or all about one command", help},
     {"version", "print the version", version},
+    {"keeper", "", keeper},
 };
 
 }  // namespace

@@ -1,0 +1,116 @@
+#include "cli/gang_printer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <csignal>
+
+#include "cluster/rank_list.h"
+
+namespace tutti::cli {
+namespace {
+
+// Cyan first; red is for verdicts.
+constexpr std::array kColours = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
+
+std::string_view stream_name(RankStream stream) {
+  return stream == RankStream::output ? "stdout" : "stderr";
+}
+
+}  // namespace
+
+GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error)
+    : style_(style), output_(output), error_(error), states_(2 * ranks), tails_(ranks) {
+  const size_t width = fmt::format("[{}]", ranks - 1).size();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    std::string label = fmt::format("{:<{}} ", fmt::format("[{}]", rank), width);
+    colour_prefixes_.push_back(
+        fmt::format("\033[{}m{}\033[0m", kColours[rank % kColours.size()], label));
+    plain_prefixes_.push_back(std::move(label));
+  }
+}
+
+void GangPrinter::print_event(const Json& event) {
+  output_.text() += dump_json(event);
+  output_.text() += '\n';
+  output_.added();
+}
+
+void GangPrinter::on_started(uint32_t rank, pid_t pid) {
+  if (style_ == PrintStyle::json) print_event({{"event", "start"}, {"rank", rank}, {"pid", pid}});
+}
+
+void GangPrinter::on_exit(uint32_t rank, const RankReport& report) {
+  if (style_ != PrintStyle::json) return;
+  print_event({{"event", "exit"},
+               {"rank", rank},
+               {"code", report.exit->code},
+               {"signal", report.exit->signal},
+               {"how", report.exit->text()},
+               {"order", report.sequence},
+               {"signal_sent", report.last_signal_sent},
+               {"lived_s", to_seconds(report.lived)},
+               {"user_s", to_seconds(report.exit->user_time)},
+               {"system_s", to_seconds(report.exit->system_time)},
+               {"peak_memory_bytes", report.exit->peak_memory_bytes}});
+}
+
+// Somebody pressed Ctrl-C and waits: say what happens and how to make it quicker.
+void GangPrinter::on_ending(const GangReport& so_far) {
+  if (so_far.end != GangEnd::interrupted || !error_.colour() || so_far.running.empty()) return;
+  error_.text() +=
+      fmt::format("\ntutti: ending {}; again to kill at once\n", format_ranks(so_far.running));
+  error_.added();
+}
+
+Task<Result<void>> GangPrinter::on_output(uint32_t rank, RankStream stream, Bytes bytes) {
+  OutputSink& sink = sink_of(stream);
+  CO_TRY_DO(co_await sink.room());
+  RankOutput& state = state_of(rank, stream);
+  if (style_ == PrintStyle::raw) print_raw(state, sink, as_text(bytes));
+  const auto print = [&](std::string_view text, LineEnd end) {
+    (stream == RankStream::output ? tails_[rank].output : tails_[rank].error).add(text, end);
+    if (style_ != PrintStyle::raw) print_line(rank, stream, text, end);
+  };
+  if (bytes.empty()) {
+    state.splitter.finish(print);
+  } else {
+    state.splitter.feed(as_text(bytes), print);
+  }
+  sink.added();
+  co_return {};
+}
+
+void GangPrinter::print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end) {
+  if (style_ == PrintStyle::json) {
+    Json event = {
+        {"event", "output"}, {"rank", rank}, {"stream", stream_name(stream)}, {"text", text}};
+    if (end == LineEnd::continued) event["continued"] = true;
+    return print_event(event);
+  }
+  RankOutput& state = state_of(rank, stream);
+  OutputSink& sink = sink_of(stream);
+  std::string& to = sink.text();
+  to += sink.colour() ? colour_prefixes_[rank] : plain_prefixes_[rank];
+  if (state.within_line) to += "… ";
+  to += text;
+  state.within_line = end == LineEnd::continued;
+  to += state.within_line ? " …\n" : "\n";
+}
+
+void GangPrinter::print_raw(RankOutput& state, OutputSink& sink, std::string_view bytes) {
+  const size_t last_end = bytes.find_last_of("\r\n");
+  const bool at_end = bytes.empty();
+  if (last_end != std::string_view::npos) {
+    sink.text() += state.raw;
+    state.raw.clear();
+    sink.text() += bytes.substr(0, last_end + 1);
+    bytes.remove_prefix(last_end + 1);
+  }
+  state.raw += bytes;
+  if (!at_end && state.raw.size() <= kLongestLine) return;
+  sink.text() += state.raw;
+  state.raw.clear();
+}
+
+}  // namespace tutti::cli

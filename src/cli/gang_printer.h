@@ -1,0 +1,59 @@
+// Shows what a gang does: lines with their rank before them, or events as JSON lines.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/output_sink.h"
+#include "cluster/gang.h"
+#include "cluster/lines.h"
+#include "cluster/verdict.h"
+
+namespace tutti::cli {
+
+enum class PrintStyle : unsigned char {
+  prefixed,  // "[2] line"; long lines in pieces that end and begin with …, the last line ended
+  raw,       // the bytes as they came, line by line
+  json,      // everything on standard output, as one JSON object per line
+};
+
+class GangPrinter final : public GangListener {
+ public:
+  GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error);
+
+  void on_started(uint32_t rank, pid_t pid) override;
+  Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) override;
+  void on_exit(uint32_t rank, const RankReport& report) override;
+  void on_ending(const GangReport& so_far) override;
+
+  // What each rank printed last.
+  std::span<const RankTail> tails() const { return tails_; }
+  void print_event(const Json& event);
+
+ private:
+  struct RankOutput {
+    LineSplitter splitter;
+    std::string raw;           // the beginning of a line, when printing raw
+    bool within_line = false;  // the last piece was continued
+  };
+
+  OutputSink& sink_of(RankStream stream) {
+    return style_ == PrintStyle::json || stream == RankStream::output ? output_ : error_;
+  }
+  RankOutput& state_of(uint32_t rank, RankStream stream) {
+    return states_[2 * rank + (stream == RankStream::error ? 1 : 0)];
+  }
+  void print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end);
+  void print_raw(RankOutput& state, OutputSink& sink, std::string_view bytes);
+
+  PrintStyle style_;
+  OutputSink& output_;
+  OutputSink& error_;
+  std::vector<RankOutput> states_;
+  std::vector<RankTail> tails_;
+  std::vector<std::string> plain_prefixes_;
+  std::vector<std::string> colour_prefixes_;
+};
+
+}  // namespace tutti::cli

@@ -1,0 +1,52 @@
+#include "cli/keeper.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "cluster/keeper.h"
+#include "cluster/keeper_client.h"
+#include "world/real/fd.h"
+#include "world/real/real_world.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kCalledWrongly = 2;
+
+int complain(const Error& error, int code) {
+  fmt::print(stderr, "tutti keeper: {}\n", error.text());
+  return code;
+}
+
+Result<KeeperOptions> parse(int argc, char** argv) {
+  KeeperOptions options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if ((name != "--group" && name != "--linger") || i + 1 == argc)
+      return fail(Code::invalid, "usage: tutti keeper [--group NAME] [--linger PATH]");
+    (name == "--group" ? options.group : options.linger) = argv[i + 1];
+  }
+  return options;
+}
+
+}  // namespace
+
+int keeper(int argc, char** argv) {
+  auto options = parse(argc, argv);
+  if (!options) return complain(options.error(), kCalledWrongly);
+  name_this_process("tutti-keeper");
+  RealWorld world({.spin = 0s});
+  auto controller = world.network().adopt(own_fd(kKeeperControllerNumber));
+  if (!controller)
+    return complain(controller.error().context("a keeper is started by other commands of tutti"),
+                    kFailed);
+  auto kept = world.run(keep(world, std::move(*options), std::move(*controller)));
+  if (!kept) return complain(kept.error(), kFailed);
+  return 0;
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,212 @@
+// tutti run: a gang of processes on this machine.
+#include "cli/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "cli/gang_printer.h"
+#include "cli/run_options.h"
+#include "world/real/real_world.h"
+#include "world/real/signals.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kCalledWrongly = 2;
+// Beside those of its ranks, what a keeper or its controller has open.
+constexpr uint64_t kOpenFilesBeside = 16;
+constexpr uint64_t kOpenFilesPerRank = 3;
+// For output that nobody takes, once everything was ended because it had to be.
+constexpr Duration kLastOutputPatience = 2s;
+
+bool wants_colour(int number) {
+  const char* term = std::getenv("TERM");
+  const char* refused = std::getenv("NO_COLOR");
+  return is_terminal(number) && (refused == nullptr || *refused == '\0') &&
+         (term == nullptr || std::string_view(term) != "dumb");
+}
+
+void set_if_missing(std::vector<std::string>& environment, std::string_view key,
+                    std::string_view value) {
+  const std::string start = fmt::format("{}=", key);
+  const auto set = [&](const std::string& setting) { return setting.starts_with(start); };
+  if (std::ranges::none_of(environment, set)) environment.push_back(start + std::string(value));
+}
+
+void replace_or_add(std::vector<std::string>& environment, const std::string& setting) {
+  const std::string start = setting.substr(0, setting.find('=') + 1);
+  std::erase_if(environment, [&](const std::string& old) { return old.starts_with(start); });
+  environment.push_back(setting);
+}
+
+std::vector<std::string> environment_of_ranks(const RunOptions& options, Random& random) {
+  std::vector<std::string> environment = own_environment();
+  for (const std::string& setting : options.environment) replace_or_add(environment, setting);
+  // Ranks that each start a thread per core get in each other's way; torchrun gives them one each.
+  if (options.ranks > 1)
+    set_if_missing(environment, "OMP_NUM_THREADS",
+                   fmt::format("{}", std::max(1U, usable_cores() / options.ranks)));
+  // Into a pipe Python would hold lines back, and lose them when killed.
+  set_if_missing(environment, "PYTHONUNBUFFERED", "1");
+  // Libraries ask these whether a launcher started them
+  // (torch.distributed.is_torchelastic_launched).
+  set_if_missing(environment, "TORCHELASTIC_RUN_ID", fmt::format("{:016x}", random.next()));
+  set_if_missing(environment, "TORCHELASTIC_RESTART_COUNT", "0");
+  set_if_missing(environment, "TORCHELASTIC_MAX_RESTARTS", "0");
+  return environment;
+}
+
+class Run {
+ public:
+  Run(RealWorld& world, RunOptions options, Signals& signals)
+      : world_(world), options_(std::move(options)), signals_(signals) {}
+
+  Task<int> run(OutputSink& output, OutputSink& error);
+
+ private:
+  GangOptions gang_options();
+  Task<void> pump_signals();
+  Task<void> give_up_output(Scope& writing, bool patient);
+  void print_verdict(const GangReport& report, GangPrinter& printer, OutputSink& error) const;
+
+  RealWorld& world_;
+  RunOptions options_;
+  Signals& signals_;
+  Channel<int> arrived_{4};
+  Handle standard_error_{kStandardError, borrowed_};
+  struct Borrowed final : HandleTable {
+    void close_handle(int) override {}
+  };
+  static inline Borrowed borrowed_;
+};
+
+GangOptions Run::gang_options() {
+  GangOptions gang;
+  gang.size = options_.ranks;
+  gang.command = options_.command;
+  gang.environment = environment_of_ranks(options_, world_.random());
+  gang.folder = options_.folder;
+  gang.timeout = options_.timeout;
+  gang.grace = options_.grace;
+  gang.keeper.command = {"/proc/self/exe", "keeper"};
+  gang.keeper.environment = own_environment();
+  if (options_.use_group)
+    gang.keeper.group = fmt::format("run-{}-{:08x}", world_.processes().own_pid(),
+                                    world_.random().below(1ULL << 32));
+  gang.keeper.errors = &standard_error_;
+  return gang;
+}
+
+Task<void> Run::pump_signals() {
+  while (true) {
+    auto number = co_await signals_.next();
+    if (!number) co_return;
+    int value = *number;
+    arrived_.try_send(value);  // a fifth signal says nothing new
+  }
+}
+
+// Whoever reads a pipe slowly gets everything; but not when the run had to end, or is told to.
+Task<void> Run::give_up_output(Scope& writing, bool patient) {
+  if (patient) {
+    auto signal = co_await arrived_.recv();
+    if (!signal) co_return;
+  } else {
+    auto slept = co_await world_.clock().sleep(kLastOutputPatience);
+    if (!slept) co_return;
+  }
+  writing.cancel();
+}
+
+void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSink& error) const {
+  const VerdictOptions style{
+      .grace = options_.grace, .timeout = options_.timeout, .colour = error.colour()};
+  if (options_.json) printer.print_event(verdict_json(report, printer.tails()));
+  error.text() += verdict_text(report, printer.tails(), style);
+  if (report.end == GangEnd::finished && error.colour() && !options_.json)
+    error.text() +=
+        fmt::format("\033[32mtutti: {} finished\033[0m in {}\n",
+                    options_.ranks == 1 ? "1 rank" : fmt::format("all {} ranks", options_.ranks),
+                    format_duration(report.elapsed));
+  error.added();
+}
+
+Task<int> Run::run(OutputSink& output, OutputSink& error) {
+  const PrintStyle style = options_.json     ? PrintStyle::json
+                           : options_.prefix ? PrintStyle::prefixed
+                                             : PrintStyle::raw;
+  GangPrinter printer(options_.ranks, style, output, error);
+  Scope pumping;
+  pumping.spawn(pump_signals());
+  Scope writing;
+  writing.spawn(output.write_all());
+  writing.spawn(error.write_all());
+  GangOptions gang = gang_options();
+  const GangReport report = co_await run_gang(world_, std::move(gang), printer, arrived_);
+  print_verdict(report, printer, error);
+  output.close();
+  Scope watching;
+  const bool patient = report.end == GangEnd::finished || report.end == GangEnd::rank_failed ||
+                       report.end == GangEnd::not_started;
+  watching.spawn(give_up_output(writing, patient));
+  error.close();
+  (void)co_await writing.join();
+  watching.cancel();
+  pumping.cancel();
+  (void)co_await watching.join();
+  (void)co_await pumping.join();
+  co_return report.exit_code();
+}
+
+// Output that could not be written is told last, on what may still be readable, and is a failure.
+int told_of_losses(int code, const OutputSink& output) {
+  if (output.lost_bytes() == 0 || !output.trouble() ||
+      output.trouble()->code() == Code::unavailable)
+    return code;
+  fmt::print(stderr, "tutti: {} of output were lost: {}\n", format_bytes(output.lost_bytes()),
+             output.trouble()->text());
+  return code == 0 ? kFailed : code;
+}
+
+int complain(const Error& error, int code) {
+  fmt::print(stderr, "tutti run: {}\n", error.text());
+  return code;
+}
+
+int run_with(RunOptions options) {
+  auto room = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * options.ranks);
+  if (!room)
+    return complain(room.error().context(fmt::format("start {} ranks", options.ranks)), kFailed);
+  RealWorld world({.spin = 0s});
+  constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP};
+  auto signals = Signals::create(world.loop(), kNumbers);
+  if (!signals) return complain(signals.error(), kFailed);
+  auto output = open_standard_stream(world.loop(), kStandardOutput);
+  if (!output) return complain(output.error(), kFailed);
+  auto error = open_standard_stream(world.loop(), kStandardError);
+  if (!error) return complain(error.error(), kFailed);
+  OutputSink out(std::move(*output), wants_colour(kStandardOutput));
+  OutputSink err(std::move(*error), wants_colour(kStandardError));
+  Run run(world, std::move(options), **signals);
+  const int code = world.run(run.run(out, err));
+  return told_of_losses(code, out);
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  auto options = parse_run_options(std::span(argv, static_cast<size_t>(argc)).subspan(1));
+  if (!options) return complain(options.error(), kCalledWrongly);
+  if (options->help) {
+    fmt::print("{}", kRunHelp);
+    return 0;
+  }
+  return run_with(std::move(*options));
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,153 @@
+#include "cli/run_options.h"
+
+#include <charconv>
+
+#include "base/suggest.h"
+
+namespace tutti::cli {
+
+const std::string_view kRunHelp =
+    R"(tutti run: start a gang of processes on this machine and end it as one
+
+usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
+
+  -n RANKS          how many to start (1)
+  --timeout TIME    end everything after this long, with exit code 124: 90s, 10m, 1h30m
+  --grace TIME      between SIGTERM and SIGKILL when ranks are ended (5s)
+  --env KEY=VALUE   set for every rank; may be repeated
+  --cwd DIR         the folder the ranks start in
+  --no-prefix       print what ranks print, without [rank] before each line
+  --json            print events (start, output, exit, verdict) as JSON lines
+  --no-cgroup       keep track of processes without a cgroup
+
+Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as from
+torchrun. When one fails, the others are ended and you are told which was first, and why; its exit
+code is the command's. Nothing a rank started outlives the command.
+
+examples:
+  tutti run -n 4 -- python train.py --epochs 3
+  tutti run -n 8 --timeout 10m --env NCCL_DEBUG=INFO -- ./step
+  tutti run -n 2 --json -- python train.py | jq 'select(.event == "exit")'
+)";
+
+namespace {
+
+constexpr std::string_view kOptionNames[] = {"-n",     "--timeout",   "--grace",
+                                             "--env",  "--cwd",       "--json",
+                                             "--help", "--no-prefix", "--no-cgroup"};
+
+class Parser {
+ public:
+  explicit Parser(std::span<char* const> words) : words_(words) {}
+
+  Result<RunOptions> parse() {
+    while (next_ < words_.size()) {
+      const std::string_view word = words_[next_];
+      if (word == "--") {
+        ++next_;
+        break;
+      }
+      if (!word.starts_with('-') || word == "-") break;
+      ++next_;
+      TRY_DO(option(word));
+    }
+    for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
+    if (options_.command.empty() && !options_.help)
+      return fail(Code::invalid,
+                  "no command to run; write it after --: tutti run -n 4 -- python train.py");
+    return std::move(options_);
+  }
+
+ private:
+  Result<void> option(std::string_view word) {
+    name_ = word;
+    attached_.reset();
+    const size_t equals = word.find('=');
+    if (word.starts_with("--") && equals != std::string_view::npos) {
+      name_ = word.substr(0, equals);
+      attached_ = word.substr(equals + 1);
+    } else if (word.starts_with("-n") && word.size() > 2) {
+      name_ = "-n";
+      attached_ = word.substr(2);
+    }
+    if (name_ == "-h" || name_ == "--help") return flag(options_.help, true);
+    if (name_ == "--json") return flag(options_.json, true);
+    if (name_ == "--no-prefix") return flag(options_.prefix, false);
+    if (name_ == "--no-cgroup") return flag(options_.use_group, false);
+    return option_with_value();
+  }
+
+  Result<void> option_with_value() {
+    if (name_ == "-n") return ranks();
+    if (name_ == "--timeout") {
+      options_.timeout.emplace();
+      TRY_DO(duration(*options_.timeout, "10m"));
+      if (*options_.timeout > 0s) return {};
+      return fail(Code::invalid,
+                  "--timeout 0 leaves no time to run; without --timeout there is no limit");
+    }
+    if (name_ == "--grace") return duration(options_.grace, "5s");
+    if (name_ == "--env") return setting();
+    if (name_ == "--cwd") {
+      TRY(options_.folder, value("a folder"));
+      return {};
+    }
+    const auto meant = suggest(name_, kOptionNames);
+    return fail(Code::invalid, "there is no option '{}'; {}", name_,
+                meant ? fmt::format("did you mean {}?", *meant) : "see: tutti run --help");
+  }
+
+  Result<void> flag(bool& which, bool state) const {
+    if (attached_) return fail(Code::invalid, "{} takes no value", name_);
+    which = state;
+    return {};
+  }
+
+  Result<std::string> value(std::string_view what) {
+    if (attached_) return std::string(*attached_);
+    if (next_ == words_.size()) return fail(Code::invalid, "{} needs {} after it", name_, what);
+    return std::string(words_[next_++]);
+  }
+
+  Result<void> ranks() {
+    TRY(const std::string text, value("a number"));
+    uint32_t count = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
+    const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+    if (!whole || count == 0 || count > kMostRanks)
+      return fail(Code::invalid, "-n {}: write how many ranks to start, 1 to {}: -n 4", text,
+                  kMostRanks);
+    options_.ranks = count;
+    return {};
+  }
+
+  Result<void> duration(Duration& into, std::string_view example) {
+    TRY(const std::string text, value("a time"));
+    auto parsed = parse_duration(text);
+    if (!parsed || *parsed < 0s)
+      return fail(Code::invalid, "{} {}: write a time like 500ms, 90s or 1h30m: {} {}", name_, text,
+                  name_, example);
+    into = *parsed;
+    return {};
+  }
+
+  Result<void> setting() {
+    TRY(std::string text, value("KEY=VALUE"));
+    if (const size_t equals = text.find('='); equals == 0 || equals == std::string::npos)
+      return fail(Code::invalid, "--env {}: write it as KEY=VALUE", text);
+    options_.environment.push_back(std::move(text));
+    return {};
+  }
+
+  std::span<char* const> words_;
+  size_t next_ = 0;
+  std::string_view name_;
+  std::optional<std::string_view> attached_;
+  RunOptions options_;
+};
+
+}  // namespace
+
+Result<RunOptions> parse_run_options(std::span<char* const> words) { return Parser(words).parse(); }
+
+}  // namespace tutti::cli
