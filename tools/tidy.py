@@ -166,10 +166,10 @@ def include_cycles(sources: Iterable[Source]) -> Iterator[str]:
 # Headers that reach the machine past World.
 SYSTEM_HEADER = re.compile(
     r"<(sys/(?!types)|linux/|netinet/|arpa/|net/|asm/).*>|"
-    r"<(unistd|fcntl|poll|netdb|signal|pthread|dlfcn|spawn|sched|termios|dirent|ifaddrs|pty|time|"
+    r"<(unistd|fcntl|poll|netdb|signal|pthread|dlfcn|spawn|sched|termios|dirent|ifaddrs|pty|"
     r"liburing|semaphore)\.h>|"
     r"<(thread|mutex|shared_mutex|condition_variable|future|barrier|latch|stop_token|semaphore|"
-    r"ctime|fstream|filesystem|random)>"
+    r"fstream|filesystem|random)>"
 )
 
 # Calls whose answer differs from run to run, and what to use instead.

@@ -1,0 +1,60 @@
+"""tools/test.py counts what ctest and pytest report, and misses no failure."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).resolve().parent.parent / "tools/test.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("test_tool", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["test_tool"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = load()
+
+PASSED = "[doctest] test cases:  6 |  6 passed | 0 failed | 0 skipped"
+SOME_FAILED = "[doctest] test cases: 10 |  7 passed | 3 failed | 1 skipped"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "expected"),
+    [
+        ("run", PASSED, (6, 0)),
+        ("fail", SOME_FAILED, (7, 3)),
+        # Died before it could count, or after it had counted no failure.
+        ("fail", "terminate called", (0, 1)),
+        ("fail", PASSED, (6, 1)),
+        ("notrun", "", (0, 1)),
+        # A program that passed and is no doctest.
+        ("run", "fine", (1, 0)),
+    ],
+)
+def test_ctest_is_counted_by_test_cases(
+    status: str, output: str, expected: tuple[int, int], tmp_path: Path
+) -> None:
+    junit = tmp_path / "ctest.xml"
+    junit.write_text(
+        f'<testsuite><testcase name="x" status="{status}">'
+        f"<system-out>{output}</system-out></testcase></testsuite>"
+    )
+    count = tool.count_ctest(junit)
+    assert (count.passed, count.failed) == expected
+
+
+def test_pytest_is_counted_with_its_errors_and_without_skips(tmp_path: Path) -> None:
+    junit = tmp_path / "pytest.xml"
+    junit.write_text(
+        "<testsuites><testsuite><testcase/><testcase/><testcase><failure/></testcase>"
+        "<testcase><error/></testcase><testcase><skipped/></testcase></testsuite></testsuites>"
+    )
+    count = tool.count_pytest(junit)
+    assert (count.passed, count.failed) == (2, 2)
