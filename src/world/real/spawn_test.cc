@@ -81,7 +81,9 @@ TEST_CASE("descriptors may trade places") {
     auto second = host.processes.pipe();
     const int a = first->writer.number();
     const int b = second->writer.number();
-    SpawnOptions options = script(fmt::format("echo A >&{}; echo B >&{}; echo C", a, b));
+    // By name: dash knows descriptors of one digit only.
+    constexpr auto kEchoes = "echo A >/proc/self/fd/{}; echo B >/proc/self/fd/{}; echo C";
+    SpawnOptions options = script(fmt::format(kEchoes, a, b));
     options.inherit = {{&first->writer, b}, {&second->writer, a}, {&second->writer, 1}};
     const auto process = must_spawn(host, options);
     first->writer.close();
