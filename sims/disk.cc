@@ -13,10 +13,10 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr uint64_t kLargestLog = 64 << 20;
+constexpr uint64_t kLargestLog = 256 << 20;
 constexpr uint64_t kLargestPayload = 3000;  // several sectors, so that records can be torn
-constexpr Duration kPause = 5ms;
-constexpr Duration kRecovery = 1min;
+constexpr Duration kPause = 50ms;
+constexpr Duration kRecovery = 20s;
 
 struct Header {
   uint64_t number;

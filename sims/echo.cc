@@ -16,8 +16,8 @@ namespace {
 
 constexpr uint16_t kPort = 7000;
 constexpr Duration kPatience = 5s;  // a silent connection is given up after this
-constexpr Duration kPause = 20ms;
-constexpr Duration kRecovery = 2min;
+constexpr Duration kPause = 50ms;
+constexpr Duration kRecovery = 1min;
 
 struct Message {
   uint64_t connection;
@@ -82,9 +82,9 @@ Task<Result<void>> converse(SimHost& host, LedgerPtr ledger, Address server) {
     auto reading = read_message(*stream, reply);
     CO_TRY(const bool whole, co_await with_deadline(host.clock(), at, std::move(reading)));
     if (!whole) co_return fail(Code::unavailable, "the server closed the connection");
-    host.simulator().check(
-        reply.connection == message.connection && reply.number == message.number,
-        "{} was answered {} for {}", host.host_name(), reply.number, message.number);
+    host.simulator().check(reply.connection == message.connection && reply.number == message.number,
+                           "{} was answered {} for {}", host.host_name(), reply.number,
+                           message.number);
     host.simulator().check(ledger->received[message.connection] > message.number,
                            "answered, but never received");
     ++ledger->answered[host.index()];
@@ -116,13 +116,14 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   const std::vector<uint64_t> before = ledger->answered;
   CO_TRY_DO(co_await sim.clock().sleep(kRecovery));
   for (uint32_t client = servers; client < sim.hosts(); ++client)
-    sim.check(ledger->answered[client] > before[client], "host{} gets no answers though all is well",
-              client);
+    sim.check(ledger->answered[client] > before[client],
+              "host{} gets no answers though all is well", client);
   co_return {};
 }
 
 }  // namespace
 
-const Scenario kEcho = {"echo", "clients and servers over raw streams, with retries", 8, 2, 60s, run};
+const Scenario kEcho = {"echo", "clients and servers over raw streams, with retries", 8, 2, 60s,
+                        run};
 
 }  // namespace tutti::sims

@@ -18,9 +18,7 @@ constexpr Duration kSilence = 5s;    // after this a child counts as gone
 constexpr Duration kRecovery = 90s;  // a stream that stalled is given up after 15 s, level by level
 
 uint32_t parent_of(uint32_t host) { return (host - 1) / kFanOut; }
-bool has_children(uint32_t host, uint32_t hosts) {
-  return uint64_t{host} * kFanOut + 1 < hosts;
-}
+bool has_children(uint32_t host, uint32_t hosts) { return uint64_t{host} * kFanOut + 1 < hosts; }
 
 // What a host knows of those below it, one entry per child that is connected.
 struct Children {
@@ -121,7 +119,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
 
 }  // namespace
 
-const Scenario kHeartbeat = {"heartbeat", "a tree of hosts that tell their parent they live", 100, 1,
-                             20s, run};
+const Scenario kHeartbeat = {
+    "heartbeat", "a tree of hosts that tell their parent they live", 100, 1, 20s, run};
 
 }  // namespace tutti::sims

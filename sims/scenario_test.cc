@@ -24,9 +24,11 @@ struct Kind {
 
 // Every scenario under faults, in turn.
 Outcome run_seed(uint64_t seed) {
-  constexpr Kind kinds[] = {
-      {"echo", "heavy"}, {"disk", "light"}, {"heartbeat", "heavy"}, {"disk", "heavy"},
-      {"echo", "light"}};
+  constexpr Kind kinds[] = {{"echo", "heavy"},
+                            {"disk", "light"},
+                            {"heartbeat", "heavy"},
+                            {"disk", "heavy"},
+                            {"echo", "light"}};
   const Kind kind = kinds[seed % std::size(kinds)];
   const Scenario& scenario = **find_scenario(kind.scenario);
   SimulatorOptions options{.seed = seed, .hosts = 6, .faults = *FaultPlan::named(kind.faults)};

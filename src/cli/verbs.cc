@@ -7,6 +7,7 @@
 #include "base/version.h"
 #include "cli/keeper.h"
 #include "cli/run.h"
+#include "cli/sim.h"
 
 namespace tutti::cli {
 namespace {
@@ -46,6 +47,7 @@ int version(int, char**) {
 
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes on this machine and end it as one", run},
+    {"sim", "run a scenario on simulated machines", sim},
     {"help", "show this list, or all about one command", help},
     {"version", "print the version", version},
     {"keeper", "", keeper},

@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kRunEntries = 64;  // enough for the prefetch below to reach ahead
 constexpr uint32_t kRunSlots = 16;  // bounds how much later inserts land in the heap
 constexpr size_t kPrefetchAhead = 12;
+constexpr size_t kPrefetchSoon = 6;  // by then the timer itself is there
+constexpr uint32_t kPrefetchMoves = 16;
+constexpr ptrdiff_t kLine = 64;
 constexpr uint32_t kKeepCapacity = 256;  // larger slots give their memory back when drained
 }  // namespace
 
@@ -108,14 +111,26 @@ Timer* TimerWheel::take(int64_t until_ns) {
     }
     if (have_run) {
       if (run_[run_next_].at_ns > until_ns) return nullptr;
-      if (run_next_ + kPrefetchAhead < run_.size()) {
-        const char* coming = reinterpret_cast<char*>(run_[run_next_ + kPrefetchAhead].timer);
-        __builtin_prefetch(coming);
-        __builtin_prefetch(coming + 64);
-      }
+      prefetch_coming();
       return finish(run_[run_next_++]);
     }
     if (!gather(until_ns)) return nullptr;
+  }
+}
+
+// A timer is scattered over memory with what waits on it: the frame around it, and the state of its
+// clock's host. Each is asked for while the timers before it are handled.
+void TimerWheel::prefetch_coming() const {
+  if (run_next_ + kPrefetchAhead < run_.size()) {
+    const char* coming = reinterpret_cast<const char*>(run_[run_next_ + kPrefetchAhead].timer);
+    __builtin_prefetch(coming - kLine);
+    __builtin_prefetch(coming);
+    __builtin_prefetch(coming + kLine);
+    __builtin_prefetch(coming + 2 * kLine);
+  }
+  if (run_next_ + kPrefetchSoon < run_.size()) {
+    const Timer* soon = run_[run_next_ + kPrefetchSoon].timer;
+    if (soon != nullptr) __builtin_prefetch(soon->clock_);
   }
 }
 
@@ -159,6 +174,8 @@ bool TimerWheel::gather(int64_t until_ns) {
 void TimerWheel::drain_slot(uint32_t slot_index) {
   Slot& slot = levels_[0].slots[slot_index];
   for (uint32_t i = 0; i < slot.size; ++i) {
+    if (i + kPrefetchMoves < slot.size)
+      __builtin_prefetch(&slot.entries[i + kPrefetchMoves].timer->slot_, 1);
     slot.entries[i].timer->slot_ = kInRun;
     run_.push_back(slot.entries[i]);
   }
@@ -199,7 +216,11 @@ void TimerWheel::move_down(Level& level, uint32_t slot) {
   const Slot moved = level.slots[slot];
   level.slots[slot] = {};
   release(level, slot);
-  for (uint32_t i = 0; i < moved.size; ++i) place(moved.entries[i]);
+  for (uint32_t i = 0; i < moved.size; ++i) {
+    if (i + kPrefetchMoves < moved.size)
+      __builtin_prefetch(&moved.entries[i + kPrefetchMoves].timer->slot_, 1);
+    place(moved.entries[i]);
+  }
   std::free(moved.entries);
 }
 

@@ -83,6 +83,7 @@ class TimerWheel {
   void heap_up(uint32_t index);
   void heap_down(uint32_t index);
   void heap_set(uint32_t index, const Entry& entry);
+  void prefetch_coming() const;
   Timer* finish(const Entry& entry);
 
   std::array<Level, kLevels> levels_;

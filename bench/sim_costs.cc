@@ -1,0 +1,164 @@
+// Measures what simulated handlers are charged, on this machine, and prints a cost table:
+//
+//   build/release/bench/bench_sim_costs "2-core AMD EPYC guest" > sims/costs/loopback.toml
+//
+// Processor time is what getrusage says this process and its children used, so that other programs
+// disturb it little. Latencies and bandwidths of a network between machines cannot be measured on
+// one: those are written as the built-in table assumes them.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/assert.h"
+#include "world/sim/costs.h"
+
+extern char** environ;
+
+namespace tutti {
+namespace {
+
+constexpr size_t kLarge = 64 << 10;
+
+double cpu_ns(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  const auto ns = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_usec) * 1e3;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+// Processor time of one call, over many.
+double cost_ns(int times, const std::function<void()>& work) {
+  work();
+  const double before = cpu_ns(RUSAGE_SELF);
+  for (int i = 0; i < times; ++i) work();
+  return (cpu_ns(RUSAGE_SELF) - before) / times;
+}
+
+int listen_on_loopback(sockaddr_in& address) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  address = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof address;
+  TUTTI_ASSERT(bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0, "bind");
+  TUTTI_ASSERT(listen(listener, SOMAXCONN) == 0, "listen");
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  return listener;
+}
+
+struct Ends {
+  int client;
+  int server;
+};
+
+Ends connect_pair(int listener, const sockaddr_in& address) {
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  TUTTI_ASSERT(connect(client, to, sizeof address) == 0, "connect");
+  const int server = accept(listener, nullptr, nullptr);
+  TUTTI_ASSERT(server >= 0, "accept");
+  const int on = 1;
+  setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return {client, server};
+}
+
+void pass(const Ends& ends, std::vector<char>& buffer, size_t bytes) {
+  TUTTI_ASSERT(send(ends.client, buffer.data(), bytes, 0) == static_cast<ssize_t>(bytes), "send");
+  for (size_t got = 0; got < bytes;) {
+    const ssize_t now = recv(ends.server, buffer.data(), bytes - got, 0);
+    TUTTI_ASSERT(now > 0, "receive");
+    got += static_cast<size_t>(now);
+  }
+}
+
+// On loopback the sender's call does the receiver's share of the protocol too; halves are fair.
+void measure_network(CostTable& table) {
+  sockaddr_in address{};
+  const int listener = listen_on_loopback(address);
+  const Ends ends = connect_pair(listener, address);
+  std::vector<char> buffer(kLarge);
+  const double small = cost_ns(20'000, [&] { pass(ends, buffer, 64); });
+  const double large = cost_ns(5'000, [&] { pass(ends, buffer, kLarge); });
+  table.send_ns = table.receive_ns = small / 2;
+  table.send_byte_ns = table.receive_byte_ns = (large - small) / 2 / kLarge;
+  const double connection = cost_ns(3'000, [&] {
+    const Ends one = connect_pair(listener, address);
+    close(one.client);
+    close(one.server);
+  });
+  table.connect_ns = table.accept_ns = connection / 2;
+  close(ends.client);
+  close(ends.server);
+  close(listener);
+}
+
+void measure_processes(CostTable& table) {
+  constexpr int kTimes = 300;
+  const double mine = cpu_ns(RUSAGE_SELF);
+  const double theirs = cpu_ns(RUSAGE_CHILDREN);
+  for (int i = 0; i < kTimes; ++i) {
+    std::string path = "/bin/true";
+    std::array<char*, 2> arguments = {path.data(), nullptr};
+    pid_t pid = 0;
+    TUTTI_ASSERT(posix_spawn(&pid, "/bin/true", nullptr, nullptr, arguments.data(), environ) == 0,
+                 "spawn");
+    waitpid(pid, nullptr, 0);
+  }
+  table.spawn_ns = (cpu_ns(RUSAGE_SELF) - mine) / kTimes;
+  table.exit_ns = (cpu_ns(RUSAGE_CHILDREN) - theirs) / kTimes;
+}
+
+void measure_disk(CostTable& table) {
+  std::string path = "/var/tmp/tutti-costs-XXXXXX";
+  const int file = mkstemp(path.data());
+  TUTTI_ASSERT(file >= 0, "a temporary file");
+  unlink(path.c_str());
+  std::vector<char> buffer(kLarge);
+  const auto write_some = [&](size_t bytes) {
+    TUTTI_ASSERT(pwrite(file, buffer.data(), bytes, 0) == static_cast<ssize_t>(bytes), "write");
+  };
+  const double small = cost_ns(20'000, [&] { write_some(64); });
+  const double large = cost_ns(5'000, [&] { write_some(kLarge); });
+  table.disk_operation_ns = small;
+  table.disk_byte_ns = (large - small) / kLarge;
+  close(file);
+}
+
+void print(const CostTable& table) {
+  fmt::print(
+      "# Made by bench_sim_costs. Processor time is measured. handshake_ns, and everything from\n"
+      "# within_host_ns on (latencies, jitter, bandwidth, the disk's speed), is assumed: a mutual\n"
+      "# TLS 1.3 handshake, a network of 25 Gbit/s in two tiers, and a common NVMe disk.\n");
+  fmt::print("name = \"{}\"\nmeasured_on = \"{}\"\nmeasured_with = \"{}\"\n\n", table.name,
+             table.measured_on, table.measured_with);
+  for (const CostTable::Entry& entry : CostTable::entries()) {
+    const double value = table.*entry.value;
+    fmt::print("{} = {}\n", entry.key,
+               value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value));
+  }
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  tutti::CostTable table;
+  if (argc > 1) table.measured_on = argv[1];
+  table.measured_with = "bench/sim_costs.cc";
+  tutti::measure_network(table);
+  tutti::measure_processes(table);
+  tutti::measure_disk(table);
+  tutti::print(table);
+}

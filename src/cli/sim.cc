@@ -1,0 +1,223 @@
+#include "cli/sim.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "sims/scenario.h"
+#include "world/real/clock.h"
+
+namespace tutti::cli {
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kCalledWrongly = 2;
+
+struct Options {
+  std::string scenario;
+  uint64_t seed = 1;
+  uint64_t count = 1;
+  uint32_t hosts = 0;
+  std::string faults = "none";
+  std::string costs;
+  std::vector<std::string> scale;
+  std::string length;
+  bool json = false;
+};
+
+struct Plan {
+  const sims::Scenario* scenario = nullptr;
+  SimulatorOptions simulator;
+  Duration length{};
+};
+
+Result<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) return fail(Code::not_found, "cannot read {}", path);
+  return text;
+}
+
+Result<CostTable> cost_table(const Options& options) {
+  CostTable table;
+  if (!options.costs.empty()) {
+    TRY(const std::string text, read_text(options.costs));
+    TRY(table, CostTable::parse(text, options.costs));
+  }
+  for (const std::string& scale : options.scale) {
+    const size_t equals = scale.find('=');
+    char* end = nullptr;
+    const double factor =
+        equals == std::string::npos ? 0 : std::strtod(scale.c_str() + equals + 1, &end);
+    if (end == nullptr || *end != '\0' || factor <= 0)
+      return fail(Code::invalid, "--scale {}: write ENTRY=FACTOR, such as send_ns=2", scale);
+    TRY(table, table.scaled(scale.substr(0, equals), factor));
+  }
+  return table;
+}
+
+Result<FaultPlan> fault_plan(const std::string& name) {
+  if (!name.ends_with(".toml")) return FaultPlan::named(name);
+  TRY(const std::string text, read_text(name));
+  TRY(FaultPlan plan, FaultPlan::parse(text, name));
+  return plan;
+}
+
+Result<Plan> make_plan(const Options& options) {
+  Plan plan;
+  TRY(plan.scenario, sims::find_scenario(options.scenario));
+  plan.simulator.seed = options.seed;
+  plan.simulator.hosts = options.hosts != 0 ? options.hosts : plan.scenario->hosts;
+  if (plan.simulator.hosts < plan.scenario->fewest)
+    return fail(Code::invalid, "{} needs --hosts {} or more", plan.scenario->name,
+                plan.scenario->fewest);
+  plan.length = plan.scenario->length;
+  if (!options.length.empty()) {
+    TRY(plan.length, parse_duration(options.length));
+  }
+  TRY(plan.simulator.faults, fault_plan(options.faults));
+  TRY(plan.simulator.costs, cost_table(options));
+  return plan;
+}
+
+std::string replay_command(const Options& options, const Plan& plan, uint64_t seed) {
+  std::string command = fmt::format("tutti sim {} --seed {} --hosts {} --faults {}",
+                                    options.scenario, seed, plan.simulator.hosts, options.faults);
+  if (!options.length.empty()) command += " --for " + options.length;
+  if (!options.costs.empty()) command += " --costs " + options.costs;
+  for (const std::string& scale : options.scale) command += " --scale " + scale;
+  return command;
+}
+
+struct Run {
+  sims::Outcome outcome;
+  uint64_t seed;
+  double wall_s;
+  std::string replay;
+};
+
+void print_json(const Run& run, const Plan& plan) {
+  Json places = Json::array();
+  for (const CodePlace* place : code_places()) {
+    const bool probe = place->kind == CodePlace::Kind::probe;
+    places.push_back(
+        {{"name", place->name}, {"kind", probe ? "probe" : "fault"}, {"hits", place->hits.load()}});
+  }
+  const sims::Outcome& outcome = run.outcome;
+  const Json line = {{"scenario", plan.scenario->name},
+                     {"seed", run.seed},
+                     {"hosts", plan.simulator.hosts},
+                     {"faults", plan.simulator.faults.name},
+                     {"costs", plan.simulator.costs.name},
+                     {"ok", outcome.error.empty()},
+                     {"error", outcome.error},
+                     {"virtual_s", static_cast<double>(outcome.virtual_ns) * 1e-9},
+                     {"wall_s", run.wall_s},
+                     {"events", outcome.events},
+                     {"trace_hash", fmt::format("{:016x}", outcome.trace_hash)},
+                     {"places", places},
+                     {"notes", outcome.last_notes},
+                     {"last_events", outcome.last_events},
+                     {"replay", run.replay}};
+  fmt::print("{}\n", dump_json(line));
+  std::fflush(stdout);
+}
+
+void print_places() {
+  size_t reached = 0;
+  std::string missing;
+  const std::vector<CodePlace*> places = code_places();
+  for (const CodePlace* place : places) {
+    if (place->hits != 0) {
+      ++reached;
+    } else {
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", place->name);
+    }
+  }
+  fmt::print("  places      {} of {} reached{}{}\n", reached, places.size(),
+             missing.empty() ? "" : "; not: ", missing);
+}
+
+void print_text(const Run& run, const Plan& plan) {
+  const sims::Outcome& outcome = run.outcome;
+  const CostTable& costs = plan.simulator.costs;
+  fmt::print("{} {}: seed {}, {} hosts, faults {}\n", plan.scenario->name,
+             outcome.error.empty() ? "held" : "FAILED", run.seed, plan.simulator.hosts,
+             plan.simulator.faults.name);
+  if (!outcome.error.empty()) fmt::print("  what        {}\n", outcome.error);
+  fmt::print("  time        {} virtual, {:.3f} s real\n",
+             format_duration(Duration(outcome.virtual_ns)), run.wall_s);
+  fmt::print("  events      {} ({:.2f} million/s)\n", outcome.events,
+             static_cast<double>(outcome.events) / run.wall_s * 1e-6);
+  fmt::print("  trace hash  {:016x}\n", outcome.trace_hash);
+  fmt::print("  costs       {} (measured on {} with {})\n", costs.name, costs.measured_on,
+             costs.measured_with);
+  print_places();
+  if (outcome.error.empty()) return;
+  fmt::print("\nwhat was done to hosts last:\n");
+  for (const std::string& note : outcome.last_notes) fmt::print("  {}\n", note);
+  fmt::print("\nlast events, of the host it happened on and of all (time, host, kind, size):\n");
+  for (const std::string& event : outcome.last_events) fmt::print("  {}\n", event);
+  fmt::print("\nreplay it with:  {}\n", run.replay);
+}
+
+int list_scenarios() {
+  fmt::print("usage: tutti sim NAME [--seed N] [--hosts H] [--faults none|light|heavy|FILE]\n\n");
+  for (const sims::Scenario* scenario : sims::all_scenarios())
+    fmt::print("  {:<12} {} ({} hosts)\n", scenario->name, scenario->summary, scenario->hosts);
+  return 0;
+}
+
+int run_seeds(const Options& options) {
+  auto plan = make_plan(options);
+  if (!plan) {
+    fmt::print(stderr, "tutti sim: {}\n", plan.error().text());
+    return kCalledWrongly;
+  }
+  const RealClock clock;
+  bool held = true;
+  for (uint64_t seed = options.seed; seed < options.seed + options.count; ++seed) {
+    plan->simulator.seed = seed;
+    const Instant begin = clock.now();
+    sims::Outcome outcome = run_scenario(*plan->scenario, plan->simulator, plan->length);
+    const double wall_s = to_seconds(clock.now() - begin);
+    held &= outcome.error.empty();
+    const Run run{std::move(outcome), seed, wall_s, replay_command(options, *plan, seed)};
+    options.json ? print_json(run, *plan) : print_text(run, *plan);
+  }
+  return held ? 0 : kFailed;
+}
+
+}  // namespace
+
+int sim(int argc, char** argv) {
+  Options options;
+  CLI::App app("Runs a scenario on simulated machines. The same seed gives the same run.", argv[0]);
+  app.footer(
+      "examples:\n  tutti sim echo --seed 7 --faults heavy\n"
+      "  tutti sim heartbeat --hosts 1000000 --for 10s");
+  app.add_option("scenario", options.scenario, "which one; without it they are listed");
+  app.add_option("--seed", options.seed, "what all chance is drawn from");
+  app.add_option("--count", options.count, "run this many seeds, from --seed on");
+  app.add_option("--hosts", options.hosts, "how many machines");
+  app.add_option("--faults", options.faults, "none, light, heavy or a TOML file");
+  app.add_option("--costs", options.costs, "a cost table of sims/costs/");
+  app.add_option("--scale", options.scale, "ENTRY=FACTOR: multiply one entry of the cost table");
+  app.add_option("--for", options.length, "how long faults last, in virtual time: 30s, 2m");
+  app.add_flag("--json", options.json, "one JSON line per seed");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kCalledWrongly;
+  }
+  return options.scenario.empty() ? list_scenarios() : run_seeds(options);
+}
+
+}  // namespace tutti::cli
