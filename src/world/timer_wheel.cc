@@ -43,7 +43,6 @@ void TimerWheel::place(const Entry& entry) {
   const uint64_t different = tick ^ cursor_;
   uint32_t level = 0;
   if (different != 0) level = static_cast<uint32_t>(std::bit_width(different) - 1) / kDigitBits;
-  if (level >= kLevels) level = kLevels - 1;
   append(level, (tick >> (level * kDigitBits)) & (kSlots - 1), entry);
 }
 

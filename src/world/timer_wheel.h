@@ -2,7 +2,7 @@
 // (time, insertion), exactly. Both worlds keep their timers here; a simulation of a million hosts
 // spends most of its time in it.
 //
-// Four levels of 4,096 slots; a slot of the lowest is 4.1 µs wide, the whole spans 36 years. An
+// Five levels of 4,096 slots; a slot of the lowest is 4.1 µs wide, the whole spans all of time. An
 // entry stands at the level of the highest digit in which its time differs from the cursor's, and
 // moves down when the cursor gets there. To take timers in order, the next few occupied slots of
 // the lowest level are gathered and sorted into a *run*; what is inserted before the end of the
@@ -59,7 +59,7 @@ class TimerWheel {
   };
   static constexpr int kDigitBits = 12;
   static constexpr uint32_t kSlots = 1U << kDigitBits;
-  static constexpr int kLevels = 4;
+  static constexpr int kLevels = 5;
   static constexpr int kTickBits = 12;  // 4,096 ns
   static constexpr uint16_t kInRun = kLevels * kSlots;
   static constexpr uint16_t kInHeap = kInRun + 1;

@@ -35,6 +35,17 @@ TEST_CASE("timers come in order of time, and of insertion at the same time") {
   CHECK(wheel.earliest_ns() == TimerWheel::kNothing);
 }
 
+TEST_CASE("centuries ahead is a time like any other") {
+  TimerWheel wheel;
+  std::deque<Alarm> alarms(3);
+  wheel.insert(alarms[0], TimerWheel::kNothing - 1);
+  wheel.insert(alarms[1], 1'800'000'000'000'000'000);
+  CHECK(wheel.take(TimerWheel::kNothing) == &alarms[1]);
+  wheel.insert(alarms[2], 1'800'000'000'000'000'001);
+  CHECK(wheel.take(TimerWheel::kNothing) == &alarms[2]);
+  CHECK(wheel.take(TimerWheel::kNothing) == &alarms[0]);
+}
+
 // Delays of all sizes, so that every level, carries between blocks and the heap are met.
 int64_t random_delay(std::mt19937_64& random) {
   const int bits = static_cast<int>(random() % 44);
