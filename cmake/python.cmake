@@ -9,8 +9,9 @@ execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
                 COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 
-nanobind_add_module(_core NB_STATIC NOMINSIZE ${PROJECT_SOURCE_DIR}/python/core.cc)
-target_link_libraries(_core PRIVATE base)
+nanobind_add_module(_core NB_STATIC NOMINSIZE
+  ${PROJECT_SOURCE_DIR}/python/core.cc ${PROJECT_SOURCE_DIR}/python/record.cc)
+target_link_libraries(_core PRIVATE record world base)
 target_link_options(_core PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
 target_compile_options(nanobind-static PRIVATE -w)
 

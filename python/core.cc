@@ -7,6 +7,8 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "raise.h"
+#include "record.h"
 
 namespace nb = nanobind;
 
@@ -14,21 +16,6 @@ namespace {
 
 // Below this, letting other Python threads run costs more than the work itself.
 constexpr size_t kReleaseGilBytes = tutti::operator""_KiB(64);
-
-[[noreturn]] void raise(const tutti::Error& error) {
-  const nb::object type = nb::module_::import_("tutti._error").attr("Error");
-  const std::string text = error.text();
-  const std::string_view code = tutti::code_name(error.code());
-  const nb::object instance = type(text.c_str(), nb::str(code.data(), code.size()));
-  PyErr_SetObject(type.ptr(), instance.ptr());
-  throw nb::python_error();
-}
-
-template <class T>
-T value_or_raise(tutti::Result<T> result) {
-  if (!result) raise(result.error());
-  return *std::move(result);
-}
 
 // A read-only view of any contiguous Python buffer, for as long as it lives.
 class BufferView {
@@ -67,4 +54,5 @@ NB_MODULE(_core, module) {
              "XXH3 of a contiguous buffer, read in place.");
   module.def("parse_duration", parse_duration, nb::arg("text"),
              "Seconds in text such as '250ms', '1.5s', '2m30s'; raises tutti.Error.");
+  bind_record(module);
 }

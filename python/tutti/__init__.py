@@ -1,7 +1,16 @@
 """Tutti trains one model on many computers as if they were one."""
 
-from tutti._core import hash64, parse_duration
+from tutti import record
+from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
 from tutti._error import Error
 
-__all__ = ["Error", "__version__", "hash64", "parse_duration"]
+__all__ = [
+    "Error",
+    "RecordKind",
+    "Recorder",
+    "__version__",
+    "hash64",
+    "parse_duration",
+    "record",
+]

@@ -6,6 +6,7 @@
 
 #include "base/version.h"
 #include "cli/keeper.h"
+#include "cli/record.h"
 #include "cli/run.h"
 #include "cli/sim.h"
 
@@ -48,6 +49,7 @@ int version(int, char**) {
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes on this machine and end it as one", run},
     {"sim", "run a scenario on simulated machines", sim},
+    {"record", "read what processes left in their flight recorders", record},
     {"help", "show this list, or all about one command", help},
     {"version", "print the version", version},
     {"keeper", "", keeper},
