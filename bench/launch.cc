@@ -3,11 +3,10 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-
-extern char** environ;
 
 namespace {
 
@@ -21,7 +20,7 @@ double now_ms() {
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  const int count = std::atoi(argv[1]);
+  const int count = static_cast<int>(std::strtol(argv[1], nullptr, 10));
   const double start = now_ms();
   for (int i = 0; i < count; ++i) {
     pid_t pid = 0;

@@ -85,8 +85,7 @@ struct Stage {
   static Task<void> kill_keeper(Stage& stage, Duration after) {
     (void)co_await stage.host.clock().sleep(after);
     auto below = stage.host.processes().descendants();  // parents first: the keeper is our child
-    if (!below->empty())
-      CHECK(stage.host.processes().signal(below->front(), SIGKILL).has_value());
+    if (!below->empty()) CHECK(stage.host.processes().signal(below->front(), SIGKILL).has_value());
   }
   static Task<void> interrupt(Stage& stage, Duration after) {
     (void)co_await stage.host.clock().sleep(after);
