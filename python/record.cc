@@ -109,7 +109,7 @@ nb::tuple fields_of(const Record& record, const nb::list& kinds) {
 }
 
 // The fields of tutti.record.Recording by name; records are tuples.
-nb::dict parse_recording(nb::bytes file) {
+nb::dict parse_recording(const nb::bytes& file) {
   const auto bytes = tutti::as_bytes(std::string_view(file.c_str(), file.size()));
   const Recording recording = value_or_raise(tutti::parse_recording(bytes));
   nb::list kinds;

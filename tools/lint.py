@@ -149,7 +149,7 @@ def check_tidy() -> bool:
         return False
     sources = [
         path
-        for path in tracked("src/*.cc", "sims/*.cc", "bench/*.cc", "python/*.cc")
+        for path in tracked("src/*.cc", "sims/*.cc", "python/*.cc")
         if not path.stem.endswith(("_test", "_fuzz"))
     ]
     stale = [source for source in sources if not mark_of(source).exists()]

@@ -101,7 +101,7 @@ Task<Result<void>> Client::serve_wanted(Scope& connections) {
         answer_all(nullptr);
         break;
       }
-      const Error why = made.error();
+      const Error& why = made.error();
       if (why.code() == Code::cancelled) co_return fail(why);
       last_error_ = why;
       const bool may_come = why.code() == Code::unavailable || why.code() == Code::deadline;

@@ -57,7 +57,7 @@ Result<Identity> identify(const proto::Hello& hello, const Identity& proven,
                           const ConnectionOptions& options) {
   if (hello.role() > static_cast<uint32_t>(Role::worker))
     return fail(Code::invalid, "role {} is not known here", hello.role());
-  const Identity claimed{hello.cluster(), static_cast<Role>(hello.role()), hello.name()};
+  Identity claimed{hello.cluster(), static_cast<Role>(hello.role()), hello.name()};
   if (claimed.cluster != options.self.cluster)
     return fail(Code::denied, "{} {} is of cluster '{}', this is cluster '{}'",
                 role_name(claimed.role), claimed.name, claimed.cluster, options.self.cluster);
@@ -154,7 +154,7 @@ Task<Result<Peer>> greet_without_deadline(Link& link, FrameReader& reader, Side 
   if (!hello) co_return fail(hello.error());
   auto peer = check_hello(*hello, *proven, options);
   if (!peer) {
-    Error why = peer.error();
+    const Error& why = peer.error();
     auto told = co_await send_reject(link, why);
     co_return fail(why.context(told ? "rejected a peer" : "could not tell a peer"));
   }

@@ -80,13 +80,13 @@ class Strand final : public Runnable {
   static thread_local constinit Strand* current_;
 
   std::coroutine_handle<> root_;
-  Scope* scope_;                     // the scope that owns this strand
-  Waiter* waiting_ = nullptr;        // what the strand is suspended on
-  Scope* innermost_scope_ = nullptr; // scopes open in this strand, a stack
+  Scope* scope_;                      // the scope that owns this strand
+  Waiter* waiting_ = nullptr;         // what the strand is suspended on
+  Scope* innermost_scope_ = nullptr;  // scopes open in this strand, a stack
   Strand* previous_sibling_ = nullptr;
   Strand* next_sibling_ = nullptr;
   uint16_t shields_ = 0;
-  bool fallible_;                    // root is a Task<Result<void>>, else a Task<void>
+  bool fallible_;  // root is a Task<Result<void>>, else a Task<void>
   bool cancel_requested_ = false;
   bool finished_ = false;
 };

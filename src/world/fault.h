@@ -34,17 +34,17 @@ std::vector<CodePlace*> code_places();
 
 }  // namespace tutti
 
-#define TUTTI_CODE_PLACE(kind, name)                                            \
+#define TUTTI_CODE_PLACE(kind, name)                                                            \
   [[gnu::section("tutti_places"), gnu::used]] static constinit ::tutti::CodePlace tutti_place { \
-    kind, name, __FILE__, __LINE__                                              \
+    kind, name, __FILE__, __LINE__                                                              \
   }
-#define TUTTI_FAULT(world, name)                                                \
-  ([](::tutti::World& fault_world) -> bool {                                              \
-    TUTTI_CODE_PLACE(::tutti::CodePlace::Kind::fault, name);                    \
-    return fault_world.fault(tutti_place);                                      \
+#define TUTTI_FAULT(world, name)                             \
+  ([](::tutti::World& fault_world) -> bool {                 \
+    TUTTI_CODE_PLACE(::tutti::CodePlace::Kind::fault, name); \
+    return fault_world.fault(tutti_place);                   \
   }(world))
-#define TUTTI_PROBE(name)                                                       \
-  do {                                                                          \
-    TUTTI_CODE_PLACE(::tutti::CodePlace::Kind::probe, name);                    \
-    tutti_place.hit();                                                          \
+#define TUTTI_PROBE(name)                                    \
+  do {                                                       \
+    TUTTI_CODE_PLACE(::tutti::CodePlace::Kind::probe, name); \
+    tutti_place.hit();                                       \
   } while (false)

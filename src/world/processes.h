@@ -46,7 +46,7 @@ class ProcessGroup {
 };
 
 struct SpawnOptions {
-  std::vector<std::string> arguments;  // [0] is looked up in PATH unless it has a slash
+  std::vector<std::string> arguments;    // [0] is looked up in PATH unless it has a slash
   std::vector<std::string> environment;  // "KEY=value", all of it
   std::string folder;                    // "" keeps ours
   // Handles the child gets, and the number each has there. 0, 1 and 2 are /dev/null unless given.
@@ -58,8 +58,8 @@ struct SpawnOptions {
   ProcessGroup* group = nullptr;
   std::optional<uid_t> user;
   std::optional<gid_t> user_group;
-  bool new_session = false;        // setsid
-  int parent_death_signal = 0;     // sent to the child when its parent dies
+  bool new_session = false;           // setsid
+  int parent_death_signal = 0;        // sent to the child when its parent dies
   bool controlling_terminal = false;  // with new_session: handle given as 0 is a pty's end
   int nice = 0;
 };
