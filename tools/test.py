@@ -36,6 +36,14 @@ def run(*command: str | Path, **env: str) -> bool:
     return subprocess.run(command, cwd=ROOT, env=os.environ | env).returncode == 0
 
 
+def run_quietly(*command: str | Path) -> bool:
+    """Runs a command that is worth reading only when it fails."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        print(done.stdout.decode(errors="replace"))
+    return done.returncode == 0
+
+
 def count_ctest(junit: Path) -> Count:
     """Test cases as doctest counts them; an executable that died without a count is one failure."""
     total = Count()
@@ -64,7 +72,7 @@ def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> 
         return Count(failed=1)
     junit = ROOT / "build" / preset / "ctest.xml"
     junit.unlink(missing_ok=True)
-    passed = run(
+    passed = run_quietly(
         "ctest",
         "--test-dir",
         f"build/{preset}",
@@ -77,7 +85,6 @@ def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> 
         junit,
         "--test-output-truncation",
         "head",
-        "--quiet",
         "--no-tests=ignore",
         *select,
     )
