@@ -36,10 +36,14 @@ if(TUTTI_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# PCH and ccache get along only when told so; see "Precompiled headers" in ccache's manual.
+# Messages and debug information name files from the root of the repository, wherever it is.
+add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+
+# One cache serves every checkout: paths are hashed from the root. PCH and ccache get along only when
+# told so; see "Precompiled headers" in ccache's manual.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      ${CCACHE})
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
 endif()
