@@ -181,10 +181,14 @@ pid_t clone_best(std::byte*, int, SpawnPlan&, int&) {
 }
 #endif
 
-int portable_entry(void* plan) { spawn_child(*static_cast<SpawnPlan*>(plan)); }
+TUTTI_UNINSTRUMENTED int portable_entry(void* plan) { spawn_child(*static_cast<SpawnPlan*>(plan)); }
 
 pid_t clone_portable(std::byte* stack, int group, SpawnPlan& plan, int& pidfd) {
   plan.join_group = group;
+#if defined(__SANITIZE_THREAD__)
+  // libtsan's clone takes every clone for a fork and marks the memory we share as the child's.
+  return clone_best(stack, -1, plan, pidfd);
+#endif
   return ::clone(&portable_entry, stack + kStackBytes, static_cast<int>(kCloneFlags) | SIGCHLD,
                  &plan, &pidfd);
 }

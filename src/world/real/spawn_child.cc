@@ -12,9 +12,6 @@
 #include <csignal>
 #include <cstdint>
 
-// Sanitizers keep books per stack and thread that this borrowed one must not touch.
-#define TUTTI_UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
-
 namespace tutti {
 
 namespace {

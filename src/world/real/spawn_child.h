@@ -10,6 +10,10 @@
 
 #include <cstddef>
 
+// For code that runs in the child: sanitizers keep books per stack and thread that a borrowed one
+// must not touch.
+#define TUTTI_UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
+
 namespace tutti {
 
 // The step that failed, for the parent to put into words.
