@@ -88,6 +88,17 @@ def test_the_table_has_no_cycles_and_is_the_one_in_the_documents(table: Table) -
     assert documented == rows
 
 
+def test_the_documents_tell_planned_layers_from_those_there_are() -> None:
+    markdown = (ROOT / "docs/architecture.md").read_text()
+    exists = lambda layer: (ROOT / "src" / layer).is_dir()  # noqa: E731
+    assert_clean(list(tidy.documented_states(markdown, exists)))
+    rows = "| `a/` | x | base | planned |\n| `b/` | x | base | |\n| `c/` | x | base | |\n"
+    assert list(tidy.documented_states(rows, lambda layer: layer in "ac")) == [
+        "docs/architecture.md:1: a exists: it is not planned",
+        "docs/architecture.md:2: b has no folder: it is planned",
+    ]
+
+
 def test_includes_do_not_go_round(sources: list[Source]) -> None:
     assert_clean(list(tidy.include_cycles(sources)))
     ring = [

@@ -7,7 +7,7 @@ the repository and its text, so that a rule can be tried on text that was never 
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -291,3 +291,16 @@ def documented_table(markdown: str) -> dict[str, set[str]]:
         if len(cells) >= 3 and re.fullmatch(r"`[\w/]+/`", cells[0]):
             rows[cells[0].strip("`/")] = set(re.findall(r"[\w/]+", cells[2]))
     return rows
+
+
+def documented_states(markdown: str, exists: Callable[[str], bool]) -> Iterator[str]:
+    """Rows of that table that call an existing layer planned, or a planned one nothing."""
+    for number, line in enumerate(markdown.splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) >= 3 and (match := re.fullmatch(r"`([\w/]+)/`", cells[0])):
+            planned = cells[3:] == ["planned"]
+            if planned == exists(match[1]):
+                is_there = (
+                    "exists: it is not planned" if planned else "has no folder: it is planned"
+                )
+                yield f"docs/architecture.md:{number}: {match[1]} {is_there}"
