@@ -155,14 +155,20 @@ uint64_t process_start(pid_t pid) {
   return number_of<uint64_t>(take_until(rest, ' '));
 }
 
-// Of a folder's name, "tutti-<name>@<pid>.<start>".
+uint64_t own_pid_namespace() {
+  struct stat info{};
+  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+// Of a folder's name, "tutti-<name>@<pid>.<start>.<pid namespace>".
 bool maker_died(std::string_view entry) {
   const size_t at = entry.rfind('@');
   if (!entry.starts_with(kPrefix) || at == std::string_view::npos) return false;
   std::string_view maker = entry.substr(at + 1);
   const auto pid = number_of<pid_t>(take_until(maker, '.'));
-  const auto start = number_of<uint64_t>(maker);
-  return pid > 0 && start > 0 && process_start(pid) != start;
+  const auto start = number_of<uint64_t>(take_until(maker, '.'));
+  if (pid <= 0 || start == 0 || number_of<uint64_t>(maker) != own_pid_namespace()) return false;
+  return process_start(pid) != start;
 }
 
 void remove_subgroups(int folder, int depth) {
@@ -384,8 +390,8 @@ Result<std::unique_ptr<ProcessGroup>> Groups::create(std::string name) {
   TRY_DO(find_parents());
   int error = 0;
   for (const std::string& parent : parents_) {
-    std::string path =
-        fmt::format("{}/{}{}@{}.{}", parent, kPrefix, name, getpid(), process_start(getpid()));
+    std::string path = fmt::format("{}/{}{}@{}.{}.{}", parent, kPrefix, name, getpid(),
+                                   process_start(getpid()), own_pid_namespace());
     if (mkdir(path.c_str(), 0755) != 0) {
       error = errno;
       continue;

@@ -2,8 +2,9 @@
 //
 // Groups need a cgroup2 mount that we may write to, wherever it is, and no controllers. They are
 // made below our own cgroup, so that whoever limits or ends us reaches them too; where that is not
-// ours to write, below the mount's root. A folder's name ends with its maker, "@<pid>.<start>", so
-// that what a dead process left can be told from what a living one uses.
+// ours to write, below the mount's root. A folder's name ends with its maker,
+// "@<pid>.<start>.<pid namespace>", so that what a dead process left can be told from what a living
+// one uses, and from what one in another container does, whom we cannot see.
 #pragma once
 
 #include <memory>

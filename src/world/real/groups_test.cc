@@ -79,10 +79,15 @@ TEST_CASE("groups of dead makers are ended and removed, those of living ones are
   const std::string here =
       std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", group_folder(*ours)));
   const auto maker = must_spawn(host, command({"true"}));
-  const std::string left = fmt::format("{}/tutti-{}@{}.1", here.substr(0, here.rfind('/')),
-                                       unique_name("left"), maker->pid());
+  const std::string parent = here.substr(0, here.rfind('/'));
+  const std::string pid_namespace = here.substr(here.rfind('.') + 1);
+  const std::string left =
+      fmt::format("{}/tutti-{}@{}.1.{}", parent, unique_name("left"), maker->pid(), pid_namespace);
+  const std::string elsewhere =  // of a maker in a container that we cannot see into
+      fmt::format("{}/tutti-{}@{}.1.7", parent, unique_name("elsewhere"), maker->pid());
   host.wait(*maker);
   REQUIRE(mkdir(left.c_str(), 0755) == 0);
+  REQUIRE(mkdir(elsewhere.c_str(), 0755) == 0);
   auto group = host.processes.open_group(unique_name("left"));
   REQUIRE(group.has_value());
   SpawnOptions options = command({"sleep", "1000"});
@@ -93,6 +98,7 @@ TEST_CASE("groups of dead makers are ended and removed, those of living ones are
   CHECK(host.wait(*member).signal == SIGKILL);
   CHECK(!std::filesystem::exists(left));
   CHECK(std::filesystem::exists(here));
+  CHECK(rmdir(elsewhere.c_str()) == 0);
 }
 
 TEST_CASE("a group is removed when it is empty and forgotten") {
