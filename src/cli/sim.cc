@@ -130,19 +130,12 @@ void print_json(const Run& run, const Plan& plan) {
   std::fflush(stdout);
 }
 
+// Those reached; which no seed reached is for a soak to say.
 void print_places() {
-  size_t reached = 0;
-  std::string missing;
-  const std::vector<CodePlace*> places = code_places();
-  for (const CodePlace* place : places) {
-    if (place->hits != 0) {
-      ++reached;
-    } else {
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", place->name);
-    }
-  }
-  fmt::print("  places      {} of {} reached{}{}\n", reached, places.size(),
-             missing.empty() ? "" : "; not: ", missing);
+  std::string reached;
+  for (const CodePlace* place : code_places())
+    if (place->hits != 0) reached += fmt::format("{}{}", reached.empty() ? "" : ", ", place->name);
+  if (!reached.empty()) fmt::print("  reached     {}\n", reached);
 }
 
 void print_text(const Run& run, const Plan& plan) {

@@ -13,13 +13,14 @@ namespace {
 constexpr size_t kRunEntries = 64;  // enough for the prefetch below to reach ahead
 constexpr uint32_t kRunSlots = 16;  // bounds how much later inserts land in the heap
 constexpr size_t kPrefetchAhead = 12;
-constexpr size_t kPrefetchSoon = 6;  // by then the timer itself is there
+constexpr size_t kPrefetchSoon = 8;  // by then the timer itself is there
+constexpr size_t kPrefetchNext = 4;  // by then what was asked for soon is
 constexpr uint32_t kPrefetchMoves = 16;
 constexpr ptrdiff_t kLine = 64;
 constexpr uint32_t kKeepCapacity = 256;  // larger slots give their memory back when drained
 }  // namespace
 
-TimerWheel::TimerWheel() = default;
+TimerWheel::TimerWheel(Hints hints) : hints_(hints) {}
 
 TimerWheel::~TimerWheel() {
   TUTTI_ASSERT(size_ == 0, "a timer outlived its wheel");
@@ -117,19 +118,21 @@ Timer* TimerWheel::take(int64_t until_ns) {
   }
 }
 
-// A timer is scattered over memory with what waits on it: the frame around it, and the state of its
-// clock's host. Each is asked for while the timers before it are handled.
+// A timer is scattered over memory with what waits on it: the frame around it, and whatever its
+// owner touches. Each is asked for while the timers before it are handled.
 void TimerWheel::prefetch_coming() const {
   if (run_next_ + kPrefetchAhead < run_.size()) {
     const char* coming = reinterpret_cast<const char*>(run_[run_next_ + kPrefetchAhead].timer);
-    __builtin_prefetch(coming - kLine);
-    __builtin_prefetch(coming);
-    __builtin_prefetch(coming + kLine);
-    __builtin_prefetch(coming + 2 * kLine);
+    for (ptrdiff_t line = -1; line <= 2; ++line) __builtin_prefetch(coming + line * kLine);
   }
+  if (hints_.soon == nullptr) return;
   if (run_next_ + kPrefetchSoon < run_.size()) {
     const Timer* soon = run_[run_next_ + kPrefetchSoon].timer;
-    if (soon != nullptr) __builtin_prefetch(soon->clock_);
+    if (soon != nullptr) hints_.soon(*soon);
+  }
+  if (run_next_ + kPrefetchNext < run_.size()) {
+    const Timer* next = run_[run_next_ + kPrefetchNext].timer;
+    if (next != nullptr) hints_.next(*next);
   }
 }
 

@@ -22,7 +22,14 @@ namespace tutti {
 
 class TimerWheel {
  public:
-  TimerWheel();
+  // Called some timers ahead of one that will be taken, to prefetch what firing it will touch:
+  // first what the timer points to, then what that points to. Both or none.
+  struct Hints {
+    void (*soon)(const Timer& timer) = nullptr;
+    void (*next)(const Timer& timer) = nullptr;
+  };
+  TimerWheel() : TimerWheel(Hints{}) {}
+  explicit TimerWheel(Hints hints);
   ~TimerWheel();
   TimerWheel(const TimerWheel&) = delete;
   TimerWheel& operator=(const TimerWheel&) = delete;
@@ -86,6 +93,7 @@ class TimerWheel {
   void prefetch_coming() const;
   Timer* finish(const Entry& entry);
 
+  Hints hints_;
   std::array<Level, kLevels> levels_;
   std::vector<Entry> run_;
   size_t run_next_ = 0;

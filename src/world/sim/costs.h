@@ -16,21 +16,21 @@ namespace tutti {
 struct CostTable {
   std::string name = "loopback";
   std::string measured_on = "2-core AMD EPYC guest, Linux 6, Debian 12";
-  std::string measured_with = "bench/sim_costs.py";
+  std::string measured_with = "bench/sim_costs.cc";
 
   // Processor time of a host's one virtual core, in ns.
   double timer_ns = 300;  // a timer fires and its strand goes on
-  double send_ns = 4000;  // a message is handed to the kernel
-  double send_byte_ns = 0.15;
-  double receive_ns = 4000;  // a message arrives and its reader goes on
-  double receive_byte_ns = 0.15;
-  double connect_ns = 20000;     // the side that connects
-  double accept_ns = 30000;      // the side that accepts
+  double send_ns = 4063;  // a message is handed to the kernel
+  double send_byte_ns = 0.06;
+  double receive_ns = 4063;  // a message arrives and its reader goes on
+  double receive_byte_ns = 0.06;
+  double connect_ns = 22302;     // the side that connects
+  double accept_ns = 22302;      // the side that accepts
   double handshake_ns = 600000;  // one side of a mutual TLS 1.3 handshake
-  double spawn_ns = 500000;      // fork and exec, at the parent
-  double exit_ns = 100000;       // the end of a process, at the kernel
-  double disk_operation_ns = 8000;
-  double disk_byte_ns = 0.2;
+  double spawn_ns = 545217;      // fork and exec, at the parent
+  double exit_ns = 170047;       // the end of a process, at the kernel
+  double disk_operation_ns = 866;
+  double disk_byte_ns = 0.04;
 
   // Time that passes outside of the core.
   double within_host_ns = 5000;  // one way

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "world/sim/fault_plan.h"
 #include "world/sim/links.h"
 
@@ -23,6 +26,19 @@ TEST_CASE("a cost table is read whole, and mistakes in it are told") {
   CHECK(table->spawn_ns == CostTable().spawn_ns);
   CHECK_FALSE(CostTable::parse(text + "spwan_ns = 3\n", "costs.toml"));
   CHECK_FALSE(CostTable::parse("name = \"x\"\n", "costs.toml"));
+}
+
+TEST_CASE("the built-in table is the one in sims/costs") {
+  std::ifstream file("sims/costs/loopback.toml");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  auto table = CostTable::parse(text, "loopback.toml");
+  REQUIRE_MESSAGE(table, (table ? "" : table.error().text()));
+  const CostTable built_in;
+  CHECK(table->name == built_in.name);
+  CHECK(table->measured_on == built_in.measured_on);
+  CHECK(table->measured_with == built_in.measured_with);
+  for (const CostTable::Entry& entry : CostTable::entries())
+    CHECK_MESSAGE((*table).*entry.value == built_in.*entry.value, entry.key);
 }
 
 TEST_CASE("an entry is scaled alone, and the table's name says so") {

@@ -17,6 +17,13 @@ void Packet::destroy(Packet* packet) {
   ::operator delete(packet);
 }
 
+void Packet::prefetch_stream() const {
+  __builtin_prefetch(to);
+  __builtin_prefetch(reinterpret_cast<const char*>(to) + 64);
+}
+
+void Packet::prefetch_reader() const { to->prefetch(); }
+
 void Packet::fire() { to->arrived(*this); }
 
 }  // namespace tutti

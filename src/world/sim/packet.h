@@ -25,6 +25,9 @@ class Packet final : public SimEvent {
 
   MutableBytes bytes() { return {reinterpret_cast<std::byte*>(this + 1), detail_}; }
   size_t size() const { return detail_; }
+  // What its arrival will touch: the stream it goes to; then who reads there and the other end.
+  void prefetch_stream() const;
+  void prefetch_reader() const;
   void set_charge(double ns) { charge_ns_ = static_cast<uint32_t>(ns); }
 
   SimStream* to = nullptr;

@@ -1,7 +1,6 @@
 #include "world/sim/simulator.h"
 
-#include "world/sim/disk.h"
-#include "world/sim/processes.h"
+#include "world/sim/packet.h"
 
 namespace tutti {
 
@@ -96,6 +95,20 @@ void Simulator::run_for(Duration duration) {
   stopped_ = false;
   run_events(until_ns);
   if (!stopped_) now_ns_ = until_ns;
+}
+
+// A million hosts do not fit in any cache: what an event will touch is fetched ahead of it.
+void Simulator::prefetch_soon(const Timer& timer) {
+  const auto* core = static_cast<const HostCore*>(timer.clock());
+  __builtin_prefetch(core);
+  __builtin_prefetch(reinterpret_cast<const char*>(core) - sizeof(HostCore));  // of its SimHost
+  if (timer.kind() == static_cast<uint16_t>(EventKind::packet))
+    static_cast<const Packet&>(timer).prefetch_stream();
+}
+
+void Simulator::prefetch_next(const Timer& timer) {
+  if (timer.kind() == static_cast<uint16_t>(EventKind::packet))
+    static_cast<const Packet&>(timer).prefetch_reader();
 }
 
 void Simulator::run_events(int64_t until_ns) {

@@ -119,6 +119,8 @@ class Simulator final : private TimerHost {
   friend class HostCore;
   friend class SimHost;
   class Call;
+  static void prefetch_soon(const Timer& timer);
+  static void prefetch_next(const Timer& timer);
   void run_events(int64_t until_ns);
   void handle(HostCore& core, Timer& timer);
   void schedule_again(Timer& timer, HostCore& on);
@@ -126,7 +128,7 @@ class Simulator final : private TimerHost {
 
   SimulatorOptions options_;
   Executor executor_;
-  TimerWheel wheel_;
+  TimerWheel wheel_{{prefetch_soon, prefetch_next}};
   int64_t now_ns_ = 0;
   bool stopped_ = false;
   uint32_t current_host_ = kDirector;

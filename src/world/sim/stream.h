@@ -35,6 +35,8 @@ class SimStream final : public Stream {
   static Pair pipe(SimHost& host);
   ~SimStream() override;
 
+  // Asks for what reading a packet and answering it will touch.
+  void prefetch();
   void set_peer_credentials(Credentials credentials);
 
   Result<void> shutdown_write() override;
