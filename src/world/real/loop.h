@@ -24,9 +24,10 @@
 namespace tutti {
 
 struct LoopOptions {
-  // The longest a loop polls before it sleeps, when polling has been paying (see spinner.h). Zero
+  // The longest a loop polls before it sleeps, when polling has been paying (see spinner.h): a
+  // wake-up of the other side and its answer, or one side that slept would make both sleep. Zero
   // for processes that mostly wait: command-line tools, the keeper.
-  Duration spin = 50us;
+  Duration spin = 100us;
 };
 
 // Hears of one descriptor. Must be removed from the loop before it dies.
