@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "wire/large_buffers.h"
 
 namespace tutti::wire {
 
@@ -23,7 +24,8 @@ class Blob {
   // Room to be filled through writable() before anyone else sees it.
   static Blob uninitialised(size_t size) {
     Blob blob;
-    blob.memory_ = std::make_shared_for_overwrite<std::byte[]>(size);
+    blob.memory_ = size < kLargeBuffer ? std::make_shared_for_overwrite<std::byte[]>(size)
+                                       : take_large_buffer(size);
     blob.size_ = size;
     return blob;
   }
