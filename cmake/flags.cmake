@@ -26,6 +26,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports these in its own standard library (std::string, std::expected, coroutine frames).
   add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-array-bounds
                       -Wno-stringop-overflow -Wno-stringop-overread -Wno-interference-size)
+  # It gives the frame of a coroutine template linkage that its unnamed parameters have not.
+  add_compile_options(-Wno-subobject-linkage)
 endif()
 
 if(TUTTI_SANITIZE)

@@ -8,7 +8,8 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho, &kDisk, &kHeartbeat};
+constexpr const Scenario* kScenarios[] = {&kEcho,         &kDisk,           &kHeartbeat,
+                                          &kWirePartition, &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

@@ -1,4 +1,4 @@
-// Every scenario there is, each in the file of its name.
+// Every scenario there is, each in the file of its name (wire.cc has three).
 #pragma once
 
 #include "sims/scenario.h"
@@ -8,5 +8,8 @@ namespace tutti::sims {
 extern const Scenario kEcho;
 extern const Scenario kDisk;
 extern const Scenario kHeartbeat;
+extern const Scenario kWirePartition;
+extern const Scenario kWireSlowReader;
+extern const Scenario kWireReset;
 
 }  // namespace tutti::sims

@@ -157,6 +157,7 @@ class Connection final : private DataSink {
   List<Exchange::Send> room_waiters_;
   List<Exchange::BudgetWait> budget_waiters_;
   uint64_t budget_in_use_ = 0;
+  Blob receiving_into_;  // where the reader is putting a data frame
 
   Scope* running_ = nullptr;
   std::optional<Error> end_;

@@ -99,6 +99,7 @@ Exchange* Connection::find(uint32_t stream, bool opened_by_peer) const {
 }
 
 Result<void> Connection::handle_for_call(const Frame& frame) {
+  receiving_into_ = Blob();
   Exchange* exchange = find(frame.stream, frame.has(FrameFlags::opener));
   if (exchange != nullptr) return exchange->receive(frame);
   if (!frame.has(FrameFlags::opener)) return handle_abandoned(frame);
@@ -118,7 +119,10 @@ Result<void> Connection::handle_abandoned(const Frame& frame) {
 Result<MutableBytes> Connection::place(const FrameHeader& header) {
   Exchange* exchange = find(header.stream, (header.flags & FrameFlags::opener) != 0);
   if (exchange == nullptr) return MutableBytes();
-  return exchange->place(header);
+  TRY(const MutableBytes to, exchange->place(header));
+  // The call may end while its bytes are still coming.
+  receiving_into_ = exchange->arriving_->blob;
+  return to;
 }
 
 Result<void> Connection::check_usable(size_t request_bytes) const {

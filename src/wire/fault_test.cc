@@ -201,6 +201,21 @@ TEST_CASE("a reset in the middle of a frame ends every call with the peer's name
   CHECK(peers.at_server.cancelled == 1);
 }
 
+TEST_CASE("a call that ends while its data is coming leaves the rest of it to nobody") {
+  TestPeers peers({}, 10'000);
+  peers.to_server->hold();
+  peers.call(kEcho, std::string(200'000, 'x'), {.deadline = peers.clock.now() + 10ms});
+  peers.clock.advance(1ms);
+  peers.to_server->release();
+  peers.to_server->hold();  // a part of a data frame has come
+  peers.clock.advance(20ms);
+  CHECK(peers.codes.at(0) == Code::deadline);
+  peers.to_server->release();
+  peers.clock.advance(1ms);
+  CHECK(peers.call_now(kEcho, std::string(200'000, 'y')).size() == 200'000);
+  CHECK(peers.server->calls_in_flight() == 0);
+}
+
 TEST_CASE("a stream that ends inside a frame is an error that says where") {
   TestPeers peers;
   const std::string ping = frame(FrameType::ping, 0, 0, "0123456789");

@@ -58,8 +58,28 @@ Task<Result<void>> Server::accept_loop(Listener& listener, Scope& scope) {
   }
 }
 
+// Counted and listed for as long as it is attended to, also when that is broken off where it stands.
+class Server::Attended {
+ public:
+  explicit Attended(Server& server) : server_(server) { ++server_.attended_; }
+  ~Attended() {
+    if (greeted_ != nullptr) std::erase(server_.greeted_, greeted_);
+    --server_.attended_;
+  }
+  Attended(const Attended&) = delete;
+  Attended& operator=(const Attended&) = delete;
+  void greeted(Connection& connection) {
+    greeted_ = &connection;
+    server_.greeted_.push_back(greeted_);
+  }
+
+ private:
+  Server& server_;
+  Connection* greeted_ = nullptr;
+};
+
 Task<void> Server::attend(std::unique_ptr<Stream> stream) {
-  ++attended_;
+  Attended attended(*this);
   auto seal = make_seal_();
   if (!seal) TUTTI_LOG(warn, "no seal for a connection", {{"why", seal.error().text()}});
   if (seal) {
@@ -68,16 +88,14 @@ Task<void> Server::attend(std::unique_ptr<Stream> stream) {
     if (!connection) TUTTI_LOG(info, "refused a peer", {{"why", connection.error().text()}});
     if (connection) {
       Connection& greeted = **connection;
-      greeted_.push_back(&greeted);
+      attended.greeted(greeted);
       if (options_.joined) options_.joined(greeted);
       if (stopping_) greeted.close(stop_by_, "the server stops");
       auto ended = co_await greeted.run();
       if (!ended) TUTTI_LOG(info, "a connection ended", {{"why", ended.error().text()}});
       if (options_.left) options_.left(greeted);
-      std::erase(greeted_, &greeted);
     }
   }
-  --attended_;
 }
 
 }  // namespace tutti::wire

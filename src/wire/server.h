@@ -41,6 +41,7 @@ class Server {
   size_t connections() const { return greeted_.size(); }
 
  private:
+  class Attended;
   Task<Result<void>> accept_loop(Listener& listener, Scope& scope);
   Task<void> attend(std::unique_ptr<Stream> stream);
 
