@@ -1,5 +1,6 @@
 #include "sims/scenario.h"
 
+#include "base/log.h"
 #include "base/suggest.h"
 #include "sims/scenarios.h"
 #include "world/sim/director.h"
@@ -27,6 +28,20 @@ void explain(const Simulator& sim, Outcome& outcome) {
   for (const TraceEvent& event : sim.trace().last(kEventsShown))
     outcome.last_events.push_back(format_trace_event(event));
 }
+
+// While it lives, what is logged has the virtual time and the name of its host.
+class LogsOf {
+ public:
+  explicit LogsOf(const Simulator& sim) {
+    set_log_stamp([&sim, host = std::string()] mutable {
+      host = sim.current_host() == kDirector ? "director" : sim_host_name(sim.current_host());
+      return LogStamp{LogStamp::Clock::virtual_, sim.now_ns(), host};
+    });
+  }
+  ~LogsOf() { set_log_stamp(nullptr); }
+  LogsOf(const LogsOf&) = delete;
+  LogsOf& operator=(const LogsOf&) = delete;
+};
 
 }  // namespace
 
@@ -56,6 +71,7 @@ Task<Result<void>> suffer(Simulator& sim, Duration length) {
 
 Outcome run_scenario(const Scenario& scenario, SimulatorOptions options, Duration length) {
   Simulator sim(std::move(options));
+  const LogsOf logs(sim);
   auto result = sim.run(scenario.run(sim, length), length + kAftermath);
   Outcome outcome;
   outcome.virtual_ns = sim.now_ns();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "sims/scenario.h"
 #include "world/real/clock.h"
 
@@ -29,6 +30,7 @@ struct Options {
   std::string costs;
   std::vector<std::string> scale;
   std::string length;
+  std::string log = "error";
   bool json = false;
 };
 
@@ -174,6 +176,12 @@ int run_seeds(const Options& options) {
     fmt::print(stderr, "tutti sim: {}\n", plan.error().text());
     return kCalledWrongly;
   }
+  auto level = parse_log_level(options.log);
+  if (!level) {
+    fmt::print(stderr, "tutti sim: --log: {}\n", level.error().text());
+    return kCalledWrongly;
+  }
+  set_log_level(*level);
   const RealClock clock;
   bool held = true;
   for (uint64_t seed = options.seed; seed < options.seed + options.count; ++seed) {
@@ -204,6 +212,7 @@ int sim(int argc, char** argv) {
   app.add_option("--costs", options.costs, "a cost table of sims/costs/");
   app.add_option("--scale", options.scale, "ENTRY=FACTOR: multiply one entry of the cost table");
   app.add_option("--for", options.length, "how long faults last, in virtual time: 30s, 2m");
+  app.add_option("--log", options.log, "show what hosts log, from this level on: info, debug");
   app.add_flag("--json", options.json, "one JSON line per seed");
   try {
     app.parse(argc, argv);

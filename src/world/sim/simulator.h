@@ -80,6 +80,7 @@ class Simulator final : private TimerHost {
   void run_for(Duration duration);
 
   int64_t now_ns() const { return now_ns_; }
+  uint32_t current_host() const { return current_host_; }  // whose event is being handled
   uint64_t trace_hash() const { return trace_.hash(); }
   uint64_t events() const { return trace_.count(); }
   const Trace& trace() const { return trace_; }
