@@ -166,7 +166,7 @@ void print_text(const Run& run, const Plan& plan) {
 int list_scenarios() {
   fmt::print("usage: tutti sim NAME [--seed N] [--hosts H] [--faults none|light|heavy|FILE]\n\n");
   for (const sims::Scenario* scenario : sims::all_scenarios())
-    fmt::print("  {:<12} {} ({} hosts)\n", scenario->name, scenario->summary, scenario->hosts);
+    fmt::print("  {:<16}  {} ({} hosts)\n", scenario->name, scenario->summary, scenario->hosts);
   return 0;
 }
 
