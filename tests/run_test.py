@@ -96,6 +96,49 @@ def test_env_and_cwd_reach_every_rank(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{r}] one two-x=y {tmp_path}" for r in range(2)]
 
 
+def test_where_the_master_is_may_be_given() -> None:
+    given = ("--env", "MASTER_ADDR=10.1.2.3", "--env", "MASTER_PORT=29500")
+    assert shell("echo $MASTER_ADDR:$MASTER_PORT", *given).stdout == "[0] 10.1.2.3:29500\n"
+
+
+def test_the_master_port_is_free_on_every_address() -> None:
+    # Two ports to choose from, and one is taken on another address than the master's.
+    script = f"""
+import socket, subprocess
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
+    file.write("40000 40001")
+taken = socket.create_server(("127.0.0.2", 40001))
+for _ in range(8):
+    subprocess.run(["{TUTTI}", "run", "--no-prefix", "--", "printenv", "MASTER_PORT"], check=True)
+"""
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    if "unshare:" in done.stderr or "No such file" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.split() == ["40000"] * 8, done.stderr
+
+
+def test_the_environment_of_another_launcher_is_left_behind() -> None:
+    outer = {"TORCHELASTIC_RUN_ID": "outer", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    script = "echo $TORCHELASTIC_RUN_ID ${TORCHELASTIC_USE_AGENT_STORE-none} ${TORCHELASTIC_MINE-}"
+    done = shell(script, "--env", "TORCHELASTIC_MINE=kept", env=os.environ | outer)
+    assert re.fullmatch(r"\[0\] [0-9a-f]{16} none kept\n", done.stdout)
+
+
+def test_ranks_get_the_limits_that_tutti_was_started_with() -> None:
+    done = shell(
+        "ulimit -n",
+        *("-n", "32", "--no-prefix"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)),
+    )
+    assert set(done.stdout.split()) == {"64"}
+
+
 def test_the_command_may_follow_without_dashes_and_keeps_its_own_options() -> None:
     assert tutti("-n", "1", "echo", "-n", "--json").stdout == "[0] --json\n"
 
@@ -137,6 +180,26 @@ def test_output_and_errors_go_their_own_ways() -> None:
     done = shell("echo out; echo err >&2", "-n", "2")
     assert sorted(done.stdout.splitlines()) == ["[0] out", "[1] out"]
     assert sorted(done.stderr.splitlines()) == ["[0] err", "[1] err"]
+
+
+def test_output_and_errors_into_one_pipe_tear_no_line_and_the_verdict_is_last() -> None:
+    script = """
+import os, sys, threading
+def print_many(number, letter):
+    for _ in range(100):
+        os.write(number, (letter * 2000 + "\\n").encode() * 20)
+threads = [threading.Thread(target=print_many, args=pair) for pair in ((1, "o"), (2, "e"))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(3)
+"""
+    command = [TUTTI, "run", "--", sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        time.sleep(0.5)  # a pipe that is full when the other stream is written to
+        lines = process.stdout.read().decode().splitlines()
+    verdict = [line.startswith("tutti:") for line in lines].index(True)
+    assert {line[:5] for line in lines[verdict + 1 :]} <= {"  its", "    |", "  ela"}
+    assert Counter(lines[:verdict]) == {f"[0] {letter * 2000}": 2000 for letter in "oe"}
 
 
 def test_a_last_line_without_an_end_is_ended() -> None:
@@ -201,6 +264,7 @@ def test_a_reader_that_is_slow_gets_everything(gang: Marked) -> None:
 def test_a_reader_that_never_reads_does_not_outlast_the_timeout(gang: Marked) -> None:
     process = gang.start("-n", "2", "--timeout", "500ms", "--", "yes")
     assert process.wait(PATIENCE_S) == 124
+    assert "not all of it: whoever reads ours was too slow" in process.stderr.read()
     gang.all_gone()
 
 
@@ -216,6 +280,19 @@ def test_a_full_disk_is_told_and_does_not_end_the_gang() -> None:
     assert done.returncode == 1
     assert "[0] err" in done.stderr
     assert re.search(r"of output were lost: .*No space left on device", done.stderr)
+
+
+def test_what_is_lost_of_standard_error_is_told_on_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [TUTTI, "run", "--", "sh", "-c", "echo lost >&2"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+    assert done.returncode == 1
+    assert re.search(r"of standard error were lost: .*No space left on device", done.stdout)
 
 
 def test_a_file_gets_the_output_after_what_is_in_it(tmp_path: Path) -> None:
@@ -375,6 +452,19 @@ def test_too_few_descriptors_are_told_with_what_to_do() -> None:
     assert "ulimit -n" in done.stderr
 
 
+def test_descriptors_that_are_open_already_are_counted() -> None:
+    limit, inherited = 45, 25
+
+    def crowd() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        for number in range(3, inherited):
+            os.dup2(1, number)
+
+    done = tutti("-n", "3", "--", "true", preexec_fn=crowd, close_fds=False)
+    assert done.returncode == 1
+    assert re.search(rf"\d+ are open and the limit is {limit}", done.stderr)
+
+
 def test_a_low_limit_that_may_be_raised_is_raised() -> None:
     done = tutti(
         "-n",
@@ -395,7 +485,14 @@ def test_a_low_limit_that_may_be_raised_is_raised() -> None:
         (["--timeout", "soon", "--", "true"], "--timeout 10m"),
         (["--timeout", "0", "--", "true"], "without --timeout"),
         (["--grace", "-1s", "--", "true"], "--grace 5s"),
+        (["--grace", "4000d", "--", "true"], "too long"),
+        (["--grace", "300000d", "--", "true"], "longer than 292 years"),
         (["--env", "NOVALUE", "--", "true"], "KEY=VALUE"),
+        (["--env", "RANK=3", "--", "true"], "its own RANK from tutti"),
+        (["--env", "MASTER_PORT=x", "--", "true"], "1 to 65535"),
+        (["-np", "4", "true"], "is given as: -n 4"),
+        (["--nproc_per_node=4", "true"], "-n 4"),
+        (["--nproc-per-node", "4", "true"], "-n 4"),
         (["--jsno", "--", "true"], "did you mean --json?"),
         (["--json=yes", "--", "true"], "--json takes no value"),
         (["-n", "2"], "tutti run -n 4 --"),
@@ -451,5 +548,6 @@ def test_help_has_examples() -> None:
     done = tutti("--help")
     assert done.returncode == 0
     assert "examples:" in done.stdout
+    assert "standard input is /dev/null" in done.stdout
     helped = subprocess.run([TUTTI, "help", "run"], capture_output=True, text=True, timeout=60)
     assert helped.stdout == done.stdout
