@@ -2,131 +2,17 @@
 
 import json
 import os
-import random
 import re
 import resource
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-TUTTI = ROOT / "build/release/tutti"
-PATIENCE_S = 120
-MARK = "TUTTI_TEST_MARK"
-
-
-def tutti(*words: str | Path, **more) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TUTTI, "run", *words], capture_output=True, text=True, timeout=PATIENCE_S, **more
-    )
-
-
-def shell(script: str, *options: str, **more) -> subprocess.CompletedProcess[str]:
-    return tutti(*options, "--", "sh", "-c", script, **more)
-
-
-def python(script: str, *options: str, **more) -> subprocess.CompletedProcess[str]:
-    return tutti(*options, "--", sys.executable, "-c", script, **more)
-
-
-def marked(mark: str) -> list[str]:
-    """Every living process that has the mark in its environment, as pid and command."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                found.append(f"{entry.name} {command.decode(errors='replace')}")
-        except OSError:
-            pass  # it has ended, or is none of ours
-    return found
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    for _ in range(PATIENCE_S * 100):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail(f"never happened: {what}")
-
-
-class Marked:
-    """A mark for all processes of one test; none may be left at its end."""
-
-    def __init__(self) -> None:
-        self.mark = uuid.uuid4().hex
-        self.environment = os.environ | {MARK: self.mark}
-
-    def start(self, *words: str | Path, **more) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [TUTTI, "run", *words],
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            **more,
-        )
-
-    def living(self) -> list[str]:
-        return marked(self.mark)
-
-    def keeper(self) -> int:
-        def keepers() -> list[int]:
-            return [int(line.split()[0]) for line in self.living() if " keeper " in line + " "]
-
-        wait_until(lambda: len(keepers()) == 1, "the keeper runs")
-        return keepers()[0]
-
-    def all_gone(self) -> None:
-        wait_until(lambda: not self.living(), f"nothing is left, but {self.living()}")
-
-
-@pytest.fixture
-def gang() -> Iterator[Marked]:
-    mark = Marked()
-    yield mark
-    left = mark.living()
-    for line in left:
-        os.kill(int(line.split()[0]), signal.SIGKILL)
-    assert not left
-
-
-CGROUP_OR_NOT = pytest.mark.parametrize("how", [(), ("--no-cgroup",)], ids=["cgroup", "no-cgroup"])
-
-# A rank that tries to leave something behind in every way we know, then waits.
-ESCAPEES = r"""
-import os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-def daemonise(prepare=lambda: None):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            prepare()
-            time.sleep(1000)
-        os._exit(0)
-
-daemonise()
-daemonise(lambda: os.kill(os.getpid(), signal.SIGSTOP))
-subprocess.Popen(["setsid", "sleep", "1000"])
-subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-stopped = subprocess.Popen(["sleep", "1000"])
-os.kill(stopped.pid, signal.SIGSTOP)
-print("ready", flush=True)
-time.sleep(float(sys.argv[1]))
-"""
-ESCAPEES_PER_RANK = 6  # with the rank itself
-
+from run_tools import PATIENCE_S, TUTTI, Marked, python, shell, tutti
 
 # Starting -----------------------------------------------------------------------------------------
 
@@ -210,6 +96,49 @@ def test_env_and_cwd_reach_every_rank(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{r}] one two-x=y {tmp_path}" for r in range(2)]
 
 
+def test_where_the_master_is_may_be_given() -> None:
+    given = ("--env", "MASTER_ADDR=10.1.2.3", "--env", "MASTER_PORT=29500")
+    assert shell("echo $MASTER_ADDR:$MASTER_PORT", *given).stdout == "[0] 10.1.2.3:29500\n"
+
+
+def test_the_master_port_is_free_on_every_address() -> None:
+    # Two ports to choose from, and one is taken on another address than the master's.
+    script = f"""
+import socket, subprocess
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as file:
+    file.write("40000 40001")
+taken = socket.create_server(("127.0.0.2", 40001))
+for _ in range(8):
+    subprocess.run(["{TUTTI}", "run", "--no-prefix", "--", "printenv", "MASTER_PORT"], check=True)
+"""
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    if "unshare:" in done.stderr or "No such file" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.split() == ["40000"] * 8, done.stderr
+
+
+def test_the_environment_of_another_launcher_is_left_behind() -> None:
+    outer = {"TORCHELASTIC_RUN_ID": "outer", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    script = "echo $TORCHELASTIC_RUN_ID ${TORCHELASTIC_USE_AGENT_STORE-none} ${TORCHELASTIC_MINE-}"
+    done = shell(script, "--env", "TORCHELASTIC_MINE=kept", env=os.environ | outer)
+    assert re.fullmatch(r"\[0\] [0-9a-f]{16} none kept\n", done.stdout)
+
+
+def test_ranks_get_the_limits_that_tutti_was_started_with() -> None:
+    done = shell(
+        "ulimit -n",
+        *("-n", "32", "--no-prefix"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)),
+    )
+    assert set(done.stdout.split()) == {"64"}
+
+
 def test_the_command_may_follow_without_dashes_and_keeps_its_own_options() -> None:
     assert tutti("-n", "1", "echo", "-n", "--json").stdout == "[0] --json\n"
 
@@ -251,6 +180,26 @@ def test_output_and_errors_go_their_own_ways() -> None:
     done = shell("echo out; echo err >&2", "-n", "2")
     assert sorted(done.stdout.splitlines()) == ["[0] out", "[1] out"]
     assert sorted(done.stderr.splitlines()) == ["[0] err", "[1] err"]
+
+
+def test_output_and_errors_into_one_pipe_tear_no_line_and_the_verdict_is_last() -> None:
+    script = """
+import os, sys, threading
+def print_many(number, letter):
+    for _ in range(100):
+        os.write(number, (letter * 2000 + "\\n").encode() * 20)
+threads = [threading.Thread(target=print_many, args=pair) for pair in ((1, "o"), (2, "e"))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(3)
+"""
+    command = [TUTTI, "run", "--", sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        time.sleep(0.5)  # a pipe that is full when the other stream is written to
+        lines = process.stdout.read().decode().splitlines()
+    verdict = [line.startswith("tutti:") for line in lines].index(True)
+    assert {line[:5] for line in lines[verdict + 1 :]} <= {"  its", "    |", "  ela"}
+    assert Counter(lines[:verdict]) == {f"[0] {letter * 2000}": 2000 for letter in "oe"}
 
 
 def test_a_last_line_without_an_end_is_ended() -> None:
@@ -315,6 +264,7 @@ def test_a_reader_that_is_slow_gets_everything(gang: Marked) -> None:
 def test_a_reader_that_never_reads_does_not_outlast_the_timeout(gang: Marked) -> None:
     process = gang.start("-n", "2", "--timeout", "500ms", "--", "yes")
     assert process.wait(PATIENCE_S) == 124
+    assert "not all of it: whoever reads ours was too slow" in process.stderr.read()
     gang.all_gone()
 
 
@@ -330,6 +280,19 @@ def test_a_full_disk_is_told_and_does_not_end_the_gang() -> None:
     assert done.returncode == 1
     assert "[0] err" in done.stderr
     assert re.search(r"of output were lost: .*No space left on device", done.stderr)
+
+
+def test_what_is_lost_of_standard_error_is_told_on_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [TUTTI, "run", "--", "sh", "-c", "echo lost >&2"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+    assert done.returncode == 1
+    assert re.search(r"of standard error were lost: .*No space left on device", done.stdout)
 
 
 def test_a_file_gets_the_output_after_what_is_in_it(tmp_path: Path) -> None:
@@ -447,168 +410,6 @@ def test_a_timeout_tells_who_still_ran() -> None:
     assert "the time of 300 ms is up; ranks 1-2 still ran" in done.stderr
 
 
-# Being told to stop -------------------------------------------------------------------------------
-
-SLEEPER = "trap 'echo asked to end; exit 0' {0}; echo up; while :; do sleep 0.05; done"
-
-
-@pytest.mark.parametrize(
-    "number, seen",
-    [(signal.SIGINT, "INT"), (signal.SIGTERM, "TERM"), (signal.SIGHUP, "TERM")],
-    ids=["SIGINT", "SIGTERM", "SIGHUP"],
-)
-def test_a_signal_ends_everything_with_grace(gang: Marked, number: int, seen: str) -> None:
-    process = gang.start("-n", "2", "--", "sh", "-c", SLEEPER.format(seen))
-    assert {process.stdout.readline(), process.stdout.readline()} == {"[0] up\n", "[1] up\n"}
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + number
-    assert sorted(output.splitlines()) == ["[0] asked to end", "[1] asked to end"]
-    assert f"interrupted by {signal.Signals(number).name}; ranks 0-1 still ran" in errors
-
-
-def test_a_second_signal_ends_everything_at_once(gang: Marked) -> None:
-    script = "trap '' INT TERM; echo up; while :; do sleep 0.05; done"
-    process = gang.start("-n", "2", "--grace", "1h", "--", "sh", "-c", script)
-    assert {process.stdout.readline(), process.stdout.readline()} == {"[0] up\n", "[1] up\n"}
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=PATIENCE_S)[1]
-    assert process.returncode == 130
-    assert "ranks 0-1 (SIGKILL" in errors
-
-
-# Nothing survives ---------------------------------------------------------------------------------
-
-
-@CGROUP_OR_NOT
-def test_what_ranks_leave_behind_is_ended_when_they_finish(gang: Marked, how) -> None:
-    process = gang.start(*how, "-n", "2", "--", sys.executable, "-c", ESCAPEES, "0")
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    assert gang.living() == []
-
-
-@CGROUP_OR_NOT
-def test_what_ranks_leave_behind_is_ended_when_one_fails(gang: Marked, how) -> None:
-    script = ESCAPEES + "\nsys.exit(4)"
-    process = gang.start(
-        *how, "-n", "2", "--grace", "100ms", "--", sys.executable, "-c", script, "0.2"
-    )
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 4
-    assert gang.living() == []
-
-
-def start_escapees(gang: Marked, how: tuple[str, ...], ranks: int) -> subprocess.Popen[str]:
-    process = gang.start(*how, "-n", str(ranks), "--", sys.executable, "-c", ESCAPEES, "1000")
-    for _ in range(ranks):
-        assert "ready" in process.stdout.readline()
-    beside = 2  # tutti and its keeper
-    expected = ranks * ESCAPEES_PER_RANK + beside
-    wait_until(lambda: len(gang.living()) == expected, "all escapees run")
-    return process
-
-
-@CGROUP_OR_NOT
-def test_nothing_survives_sigkill_of_tutti(gang: Marked, how) -> None:
-    process = start_escapees(gang, how, 3)
-    process.kill()
-    process.communicate(timeout=PATIENCE_S)
-    gang.all_gone()
-
-
-@CGROUP_OR_NOT
-def test_nothing_survives_sigkill_of_the_keeper(gang: Marked, how) -> None:
-    process = start_escapees(gang, how, 3)
-    os.kill(gang.keeper(), signal.SIGKILL)
-    errors = process.communicate(timeout=PATIENCE_S)[1]
-    assert process.returncode == 1
-    assert re.search(r"the keeper \(process \d+\) ended: killed by SIGKILL", errors)
-    assert "ranks 0-2" in errors
-    assert gang.living() == []
-
-
-@CGROUP_OR_NOT
-def test_a_keeper_that_is_stopped_is_replaced_by_tutti_itself(gang: Marked, how) -> None:
-    process = start_escapees(gang, how, 1)
-    os.kill(gang.keeper(), signal.SIGSTOP)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert gang.living() == []
-
-
-@CGROUP_OR_NOT
-@pytest.mark.parametrize("victim", ["tutti", "keeper"])
-def test_nothing_survives_sigkill_at_any_moment_of_the_launch(
-    gang: Marked, how: tuple[str, ...], victim: str
-) -> None:
-    seed = random.randrange(1 << 30)
-    moments = random.Random(seed)
-    for _ in range(10):
-        process = gang.start(*how, "-n", "8", "--", "sh", "-c", "setsid sleep 1000 & sleep 1000")
-        pid = process.pid if victim == "tutti" else gang.keeper()
-        time.sleep(moments.uniform(0, 0.03))
-        os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == (-signal.SIGKILL if victim == "tutti" else 1), f"seed {seed}"
-        gang.all_gone()
-
-
-@CGROUP_OR_NOT
-def test_a_fork_bomb_is_put_out(gang: Marked, how) -> None:
-    # Each process starts two more, down to a depth: thousands, if nobody stops them.
-    script = "import os, time\nfor _ in range(11): os.fork()\ntime.sleep(1000)"
-    process = gang.start(
-        *how, "--timeout", "300ms", "--grace", "0", "--", sys.executable, "-c", script
-    )
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 124
-    assert gang.living() == []
-
-
-def groups() -> set[str]:
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    roots = [line.split()[4] for line in mounts if " - cgroup2 " in line]
-    return {str(path) for root in roots for path in Path(root).rglob("tutti-run-*")}
-
-
-def test_no_cgroup_is_left_and_those_of_dead_runs_are_swept(gang: Marked) -> None:
-    before = groups()
-    process = gang.start("-n", "2", "--", "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000")
-    assert {process.stdout.readline(), process.stdout.readline()} == {"[0] up\n", "[1] up\n"}
-    made = groups() - before
-    if not made:
-        process.kill()
-        process.communicate(timeout=PATIENCE_S)
-        pytest.skip("no writable cgroup2 mount here")
-    keeper = gang.keeper()
-    os.kill(keeper, signal.SIGSTOP)  # so that it cannot clean up after tutti
-    process.kill()
-    os.kill(keeper, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
-    assert gang.living(), "the escapees have nobody left to end them"
-    assert tutti("--", "true").returncode == 0
-    assert not made & groups()
-    gang.all_gone()
-
-
-def test_children_that_tutti_had_before_are_left_alone() -> None:
-    # A shell's background job becomes tutti's child by exec.
-    background = "sleep 1000 > /dev/null 2>&1 & echo $!"
-    script = f"{background}; exec {TUTTI} run --no-cgroup -- sh -c 'sleep 0.1; exit 2'"
-    done = subprocess.run(
-        ["sh", "-c", script], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S
-    )
-    child = int(done.stdout.split()[0])
-    assert done.returncode == 2
-    os.kill(child, signal.SIGKILL)  # fails if it is gone
-
-
 # What cannot be started ---------------------------------------------------------------------------
 
 
@@ -651,6 +452,19 @@ def test_too_few_descriptors_are_told_with_what_to_do() -> None:
     assert "ulimit -n" in done.stderr
 
 
+def test_descriptors_that_are_open_already_are_counted() -> None:
+    limit, inherited = 45, 25
+
+    def crowd() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        for number in range(3, inherited):
+            os.dup2(1, number)
+
+    done = tutti("-n", "3", "--", "true", preexec_fn=crowd, close_fds=False)
+    assert done.returncode == 1
+    assert re.search(rf"\d+ are open and the limit is {limit}", done.stderr)
+
+
 def test_a_low_limit_that_may_be_raised_is_raised() -> None:
     done = tutti(
         "-n",
@@ -671,7 +485,14 @@ def test_a_low_limit_that_may_be_raised_is_raised() -> None:
         (["--timeout", "soon", "--", "true"], "--timeout 10m"),
         (["--timeout", "0", "--", "true"], "without --timeout"),
         (["--grace", "-1s", "--", "true"], "--grace 5s"),
+        (["--grace", "4000d", "--", "true"], "too long"),
+        (["--grace", "300000d", "--", "true"], "longer than 292 years"),
         (["--env", "NOVALUE", "--", "true"], "KEY=VALUE"),
+        (["--env", "RANK=3", "--", "true"], "its own RANK from tutti"),
+        (["--env", "MASTER_PORT=x", "--", "true"], "1 to 65535"),
+        (["-np", "4", "true"], "is given as: -n 4"),
+        (["--nproc_per_node=4", "true"], "-n 4"),
+        (["--nproc-per-node", "4", "true"], "-n 4"),
         (["--jsno", "--", "true"], "did you mean --json?"),
         (["--json=yes", "--", "true"], "--json takes no value"),
         (["-n", "2"], "tutti run -n 4 --"),
@@ -727,5 +548,6 @@ def test_help_has_examples() -> None:
     done = tutti("--help")
     assert done.returncode == 0
     assert "examples:" in done.stdout
+    assert "standard input is /dev/null" in done.stdout
     helped = subprocess.run([TUTTI, "help", "run"], capture_output=True, text=True, timeout=60)
     assert helped.stdout == done.stdout

@@ -58,6 +58,13 @@ Code code_of_errno(int number) {
   }
 }
 
+// What to do, where it is the same whatever we were doing.
+std::string_view advice_for(int number) {
+  if (number == EMFILE) return "; see `ulimit -n`";
+  if (number == ENFILE) return "; see `sysctl fs.file-max`";
+  return "";
+}
+
 }  // namespace
 
 std::string_view code_name(Code code) {
@@ -83,7 +90,8 @@ Error::Error(Code code, std::string message)
 Error::Error(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
 
 Error Error::from_errno(int number, std::string_view doing) {
-  return {code_of_errno(number), fmt::format("{}: {}", doing, std::strerror(number))};
+  return {code_of_errno(number),
+          fmt::format("{}: {}{}", doing, std::strerror(number), advice_for(number))};
 }
 
 Code Error::code() const { return body_->code; }

@@ -38,7 +38,8 @@ class [[nodiscard]] Error {
  public:
   Error(Code code, std::string message);
 
-  // From errno: "open /x: No such file or directory", with the code that fits.
+  // From errno: "open /x: No such file or directory", with the code that fits, and advice where
+  // there is only one: "…: Too many open files; see `ulimit -n`".
   static Error from_errno(int number, std::string_view doing);
 
   Code code() const;

@@ -74,6 +74,8 @@ TEST_CASE("errno keeps its words and gets the code a caller can act on") {
   const Result<int> failed = fail_errno(ENOENT, "open {}", "/x");
   REQUIRE(!failed);
   CHECK(failed.error().text() == "open /x: No such file or directory");
+  CHECK(Error::from_errno(EMFILE, "open /x").message() ==
+        "open /x: Too many open files; see `ulimit -n`");
 }
 
 TEST_CASE("every code has its own name") {

@@ -18,7 +18,7 @@ enum class PrintStyle : unsigned char {
   json,      // everything on standard output, as one JSON object per line
 };
 
-class GangPrinter final : public GangListener {
+class GangPrinter : public GangListener {
  public:
   GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 
@@ -16,6 +17,12 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kCalledWrongly = 2;
+// Not one that `pkill tutti` finds: the keeper has to outlive what it cleans up after.
+constexpr const char* kName = "rank-keeper";
+// Service managers and schedulers send these to all processes at once. Dead of one, the keeper
+// would take the ranks with it, without the grace they are owed; its controller is told too, and
+// the end of the stream is the only reason it needs.
+constexpr int kIgnored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 int complain(const Error& error, int code) {
   fmt::print(stderr, "tutti keeper: {}\n", error.text());
@@ -38,7 +45,8 @@ Result<KeeperOptions> parse(int argc, char** argv) {
 int keeper(int argc, char** argv) {
   auto options = parse(argc, argv);
   if (!options) return complain(options.error(), kCalledWrongly);
-  name_this_process("tutti-keeper");
+  name_this_process(kName);
+  ignore_signals(kIgnored);
   RealWorld world({.spin = 0s});
   auto controller = world.network().adopt(own_fd(kKeeperControllerNumber));
   if (!controller)

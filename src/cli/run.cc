@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "cli/gang_printer.h"
 #include "cli/run_options.h"
@@ -18,9 +20,10 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kCalledWrongly = 2;
-// Beside those of its ranks, what a keeper or its controller has open.
-constexpr uint64_t kOpenFilesBeside = 16;
+// Beside those of its ranks, what a keeper or its controller opens.
+constexpr uint64_t kOpenFilesBeside = 24;
 constexpr uint64_t kOpenFilesPerRank = 3;
+constexpr std::string_view kLauncher = "TORCHELASTIC_";
 // For output that nobody takes, once everything was ended because it had to be.
 constexpr Duration kLastOutputPatience = 2s;
 
@@ -46,6 +49,8 @@ void replace_or_add(std::vector<std::string>& environment, const std::string& se
 
 std::vector<std::string> environment_of_ranks(const RunOptions& options, Random& random) {
   std::vector<std::string> environment = own_environment();
+  // Of the launcher that started us: our ranks are none of its workers.
+  std::erase_if(environment, [](const std::string& old) { return old.starts_with(kLauncher); });
   for (const std::string& setting : options.environment) replace_or_add(environment, setting);
   // Ranks that each start a thread per core get in each other's way; torchrun gives them one each.
   if (options.ranks > 1)
@@ -61,12 +66,20 @@ std::vector<std::string> environment_of_ranks(const RunOptions& options, Random&
   return environment;
 }
 
+// What a run prints, and what Ctrl-Z does to it.
+class RunListener final : public GangPrinter {
+ public:
+  using GangPrinter::GangPrinter;
+  void on_paused() override { Signals::act_by_default(SIGTSTP); }
+};
+
 class Run {
  public:
-  Run(RealWorld& world, RunOptions options, Signals& signals)
-      : world_(world), options_(std::move(options)), signals_(signals) {}
+  Run(RealWorld& world, RunOptions options, uint64_t open_files, Signals& signals)
+      : world_(world), options_(std::move(options)), open_files_(open_files), signals_(signals) {}
 
-  Task<int> run(OutputSink& output, OutputSink& error);
+  // One sink when output and error are the same file: two would write into each other's lines.
+  Task<GangReport> run(OutputSink& output, OutputSink& error);
 
  private:
   GangOptions gang_options();
@@ -76,6 +89,7 @@ class Run {
 
   RealWorld& world_;
   RunOptions options_;
+  uint64_t open_files_;  // the limit that ranks get
   Signals& signals_;
   Channel<int> arrived_{4};
   Handle standard_error_{kStandardError, borrowed_};
@@ -93,6 +107,9 @@ GangOptions Run::gang_options() {
   gang.folder = options_.folder;
   gang.timeout = options_.timeout;
   gang.grace = options_.grace;
+  gang.open_files = open_files_;
+  if (!options_.master_address.empty()) gang.master_address = options_.master_address;
+  gang.master_port = options_.master_port;
   gang.keeper.command = {"/proc/self/exe", "keeper"};
   gang.keeper.environment = own_environment();
   if (options_.use_group)
@@ -136,18 +153,18 @@ void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSi
   error.added();
 }
 
-Task<int> Run::run(OutputSink& output, OutputSink& error) {
+Task<GangReport> Run::run(OutputSink& output, OutputSink& error) {
   const PrintStyle style = options_.json     ? PrintStyle::json
                            : options_.prefix ? PrintStyle::prefixed
                                              : PrintStyle::raw;
-  GangPrinter printer(options_.ranks, style, output, error);
+  RunListener printer(options_.ranks, style, output, error);
   Scope pumping;
   pumping.spawn(pump_signals());
   Scope writing;
   writing.spawn(output.write_all());
-  writing.spawn(error.write_all());
+  if (&error != &output) writing.spawn(error.write_all());
   GangOptions gang = gang_options();
-  const GangReport report = co_await run_gang(world_, std::move(gang), printer, arrived_);
+  GangReport report = co_await run_gang(world_, std::move(gang), printer, arrived_);
   print_verdict(report, printer, error);
   output.close();
   Scope watching;
@@ -160,17 +177,23 @@ Task<int> Run::run(OutputSink& output, OutputSink& error) {
   pumping.cancel();
   (void)co_await watching.join();
   (void)co_await pumping.join();
-  co_return report.exit_code();
+  co_return report;
+}
+
+bool lost_some(const OutputSink& sink) {
+  return sink.lost_bytes() > 0 && sink.trouble() && sink.trouble()->code() != Code::unavailable;
 }
 
 // Output that could not be written is told last, on what may still be readable, and is a failure.
-int told_of_losses(int code, const OutputSink& output) {
-  if (output.lost_bytes() == 0 || !output.trouble() ||
-      output.trouble()->code() == Code::unavailable)
-    return code;
-  fmt::print(stderr, "tutti: {} of output were lost: {}\n", format_bytes(output.lost_bytes()),
-             output.trouble()->text());
-  return code == 0 ? kFailed : code;
+int told_of_losses(int code, const OutputSink& output, const OutputSink& error) {
+  for (const OutputSink* sink : {&output, &error}) {
+    if (!lost_some(*sink) || (sink == &error && &error == &output)) continue;
+    fmt::print(sink == &output ? stderr : stdout, "tutti: {} of {} were lost: {}\n",
+               format_bytes(sink->lost_bytes()), sink == &output ? "output" : "standard error",
+               sink->trouble()->text());
+    if (code == 0) code = kFailed;
+  }
+  return code;
 }
 
 int complain(const Error& error, int code) {
@@ -178,23 +201,30 @@ int complain(const Error& error, int code) {
   return code;
 }
 
-int run_with(RunOptions options) {
-  auto room = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * options.ranks);
-  if (!room)
-    return complain(room.error().context(fmt::format("start {} ranks", options.ranks)), kFailed);
+struct Outcome {
+  int code = 0;
+  int signal = 0;  // that ended the run
+};
+
+Result<Outcome> run_with(RunOptions options) {
+  auto before = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * options.ranks);
+  if (!before) return fail(before.error().context(fmt::format("start {} ranks", options.ranks)));
   RealWorld world({.spin = 0s});
-  constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP};
-  auto signals = Signals::create(world.loop(), kNumbers);
-  if (!signals) return complain(signals.error(), kFailed);
-  auto output = open_standard_stream(world.loop(), kStandardOutput);
-  if (!output) return complain(output.error(), kFailed);
-  auto error = open_standard_stream(world.loop(), kStandardError);
-  if (!error) return complain(error.error(), kFailed);
-  OutputSink out(std::move(*output), wants_colour(kStandardOutput));
-  OutputSink err(std::move(*error), wants_colour(kStandardError));
-  Run run(world, std::move(options), **signals);
-  const int code = world.run(run.run(out, err));
-  return told_of_losses(code, out);
+  constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+  TRY(auto signals, Signals::create(world.loop(), kNumbers));
+  TRY(auto output, open_standard_stream(world.loop(), kStandardOutput));
+  OutputSink out(std::move(output), wants_colour(kStandardOutput));
+  std::optional<OutputSink> apart;
+  if (!same_file(kStandardOutput, kStandardError)) {
+    TRY(auto error, open_standard_stream(world.loop(), kStandardError));
+    apart.emplace(std::move(error), wants_colour(kStandardError));
+  }
+  OutputSink& err = apart ? *apart : out;
+  const bool json = options.json;  // then standard error says nothing that output does not
+  Run run(world, std::move(options), *before, *signals);
+  const GangReport report = world.run(run.run(out, err));
+  return Outcome{.code = told_of_losses(report.exit_code(), out, json ? out : err),
+                 .signal = report.end == GangEnd::interrupted ? report.signal : 0};
 }
 
 }  // namespace
@@ -206,7 +236,12 @@ int run(int argc, char** argv) {
     fmt::print("{}", kRunHelp);
     return 0;
   }
-  return run_with(std::move(*options));
+  auto outcome = run_with(std::move(*options));
+  if (!outcome) return complain(outcome.error(), kFailed);
+  // Only one who dies of a signal tells a shell that its loop should end too.
+  std::fflush(nullptr);
+  if (outcome->signal != 0) Signals::act_by_default(outcome->signal);
+  return outcome->code;
 }
 
 }  // namespace tutti::cli

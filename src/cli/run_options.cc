@@ -1,8 +1,10 @@
 #include "cli/run_options.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/suggest.h"
+#include "cluster/gang.h"
 
 namespace tutti::cli {
 
@@ -21,8 +23,9 @@ usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
   --no-cgroup       keep track of processes without a cgroup
 
 Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as from
-torchrun. When one fails, the others are ended and you are told which was first, and why; its exit
-code is the command's. Nothing a rank started outlives the command.
+torchrun; its standard input is /dev/null. When one fails, the others are ended and you are told
+which was first, and why; its exit code is the command's. Nothing a rank started outlives the
+command.
 
 examples:
   tutti run -n 4 -- python train.py --epochs 3
@@ -35,6 +38,11 @@ namespace {
 constexpr std::string_view kOptionNames[] = {"-n",     "--timeout",   "--grace",
                                              "--env",  "--cwd",       "--json",
                                              "--help", "--no-prefix", "--no-cgroup"};
+// What other launchers call -n.
+constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
+                                                "--nproc_per_node"};
+// Some are added up, and to what a clock says: the sum stays within a Duration.
+constexpr Duration kLongestTime = 24h * 3650;
 
 class Parser {
  public:
@@ -66,7 +74,11 @@ class Parser {
     if (word.starts_with("--") && equals != std::string_view::npos) {
       name_ = word.substr(0, equals);
       attached_ = word.substr(equals + 1);
-    } else if (word.starts_with("-n") && word.size() > 2) {
+    }
+    if (std::ranges::find(kRanksElsewhere, name_) != std::end(kRanksElsewhere))
+      return fail(Code::invalid, "there is no option '{}'; the number of ranks is given as: -n 4",
+                  name_);
+    if (word.starts_with("-n") && word.size() > 2) {
       name_ = "-n";
       attached_ = word.substr(2);
     }
@@ -124,19 +136,42 @@ class Parser {
   Result<void> duration(Duration& into, std::string_view example) {
     TRY(const std::string text, value("a time"));
     auto parsed = parse_duration(text);
-    if (!parsed || *parsed < 0s)
-      return fail(Code::invalid, "{} {}: write a time like 500ms, 90s or 1h30m: {} {}", name_, text,
-                  name_, example);
+    if (!parsed)
+      return fail(Code::invalid, "{}; {} {}, for instance", parsed.error().text(), name_, example);
+    if (*parsed < 0s || *parsed > kLongestTime)
+      return fail(Code::invalid, "{} {}: too {}; write a time up to {}: {} {}", name_, text,
+                  *parsed < 0s ? "short" : "long", format_duration(kLongestTime), name_, example);
     into = *parsed;
     return {};
   }
 
   Result<void> setting() {
     TRY(std::string text, value("KEY=VALUE"));
-    if (const size_t equals = text.find('='); equals == 0 || equals == std::string::npos)
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
       return fail(Code::invalid, "--env {}: write it as KEY=VALUE", text);
-    options_.environment.push_back(std::move(text));
+    const std::string_view start = std::string_view(text).substr(0, equals + 1);
+    const std::string_view value = std::string_view(text).substr(equals + 1);
+    if (start == "MASTER_PORT=") return master_port(value);
+    for (const std::string& own : rank_environment(0, 1))
+      if (own.starts_with(start))
+        return fail(Code::invalid, "--env {}: every rank gets its own {} from tutti, see -n", text,
+                    text.substr(0, equals));
+    if (start == "MASTER_ADDR=") {
+      options_.master_address = value;
+    } else {
+      options_.environment.push_back(std::move(text));
+    }
     return {};
+  }
+
+  Result<void> master_port(std::string_view text) {
+    const auto parsed =
+        std::from_chars(text.data(), text.data() + text.size(), options_.master_port);
+    if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() &&
+        options_.master_port != 0)
+      return {};
+    return fail(Code::invalid, "--env MASTER_PORT={}: write a port, 1 to 65535", text);
   }
 
   std::span<char* const> words_;

@@ -17,6 +17,8 @@ struct RunOptions {
   std::optional<Duration> timeout;
   Duration grace = 5s;
   std::vector<std::string> environment;  // "KEY=value", over ours
+  std::string master_address;            // MASTER_ADDR, when given as a setting; else ""
+  uint16_t master_port = 0;
   std::string folder;
   bool prefix = true;
   bool json = false;

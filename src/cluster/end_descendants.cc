@@ -16,29 +16,38 @@ constexpr int kStopPasses = 16;
 constexpr Duration kShortestPause = 200us;
 constexpr Duration kLongestPause = 20ms;
 
-Result<std::vector<pid_t>> strangers_excluded(Processes& processes,
-                                              const std::vector<pid_t>& spare) {
-  processes.reap_orphans();
-  TRY(std::vector<pid_t> found, processes.descendants());
-  std::erase_if(found, [&](pid_t pid) { return std::ranges::find(spare, pid) != spare.end(); });
-  return found;
-}
+// Those of the processes that were signalled and those that may not be, being another user's.
+struct Round {
+  std::set<pid_t> killed;
+  std::set<pid_t> refused;
+};
 
 // Stops what descends from us until a pass finds nothing new, then kills all of it.
-Result<void> kill_round(Processes& processes, const std::vector<pid_t>& spare) {
-  std::set<pid_t> stopped;
+Result<Round> kill_round(Processes& processes, const std::vector<pid_t>& spare) {
+  Round round;
   for (int pass = 0; pass < kStopPasses; ++pass) {
-    TRY(const std::vector<pid_t> found, strangers_excluded(processes, spare));
+    TRY(const std::vector<pid_t> found, processes.descendants(spare));
     bool all_known = true;
     for (const pid_t pid : found) {
-      if (!stopped.insert(pid).second) continue;
+      if (round.refused.contains(pid) || !round.killed.insert(pid).second) continue;
       all_known = false;
-      (void)processes.signal(pid, SIGSTOP);  // it may be gone, or not ours to signal
+      auto stopped = processes.signal(pid, SIGSTOP);  // it may be gone
+      if (stopped || stopped.error().code() != Code::denied) continue;
+      round.killed.erase(pid);
+      round.refused.insert(pid);
     }
     if (all_known) break;
   }
-  for (const pid_t pid : stopped) (void)processes.signal(pid, SIGKILL);
-  return {};
+  for (const pid_t pid : round.killed) (void)processes.signal(pid, SIGKILL);
+  return round;
+}
+
+Task<void> kill_group(World& world, ProcessGroup& group, Instant give_up) {
+  // The group is a short cut: when it fails, the rounds do the same work.
+  auto killed = group.kill();
+  if (!killed) co_return;
+  auto emptying = group.emptied();
+  (void)co_await with_deadline(world.clock(), give_up, std::move(emptying));
 }
 
 }  // namespace
@@ -47,29 +56,27 @@ Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options) 
   const Shield to_the_end;
   Processes& processes = world.processes();
   const Instant give_up = world.clock().now() + kEndPatience;
-  if (options.group != nullptr) {
-    // The group is a short cut: when it fails, the rounds below do the same work.
-    auto killed = options.group->kill();
-    if (killed) {
-      auto emptying = options.group->emptied();
-      auto emptied = co_await with_deadline(world.clock(), give_up, std::move(emptying));
-      (void)emptied;
-    }
-  }
+  if (options.group != nullptr) co_await kill_group(world, *options.group, give_up);
   Duration pause = kShortestPause;
   bool seemed_empty = false;
   while (true) {
-    auto left = strangers_excluded(processes, options.spare);
-    if (!left) co_return fail(std::move(left).error());
-    // One whose parent dies while we look may be missed once: it is ours by the second look.
-    if (left->empty() && seemed_empty) co_return {};
-    seemed_empty = left->empty();
-    if (seemed_empty) continue;
-    if (world.clock().now() > give_up)
+    processes.reap_orphans();
+    if (processes.childless()) co_return {};
+    auto left = processes.descendants(options.spare);
+    // With children to spare, only looks can tell. One whose parent dies while we look may be
+    // missed once: it is ours by the second look.
+    const bool seems_empty = left && left->empty();
+    if (seems_empty && seemed_empty && !options.spare.empty()) co_return {};
+    seemed_empty = seems_empty;
+    const bool late = world.clock().now() > give_up;
+    if (late && !left) co_return fail(std::move(left).error());
+    if (late)
       co_return fail(Code::deadline, "processes {} do not end even when killed",
                      fmt::join(*left, ", "));
     auto round = kill_round(processes, options.spare);
-    if (!round) co_return round;
+    if (round && round->killed.empty() && !round->refused.empty())
+      co_return fail(Code::denied, "processes {} are another user's and may not be ended",
+                     fmt::join(round->refused, ", "));
     (void)co_await world.clock().sleep(pause);
     pause = std::min(2 * pause, kLongestPause);
   }

@@ -2,9 +2,9 @@
 //
 // Where the kernel keeps the processes in a group, the group is killed, which nobody in it can
 // escape. Then, and where there is no group, whatever still descends from this process is stopped
-// (so that it forks no more), killed and collected, round after round, until nothing is left. This
-// process must be a subreaper: then daemons and session leaders that left their parents descend
-// from it too.
+// (so that it forks no more), killed and collected, round after round, until this process has no
+// child left, not even an ended one. It must be a subreaper: then daemons and session leaders that
+// left their parents descend from it too.
 #pragma once
 
 #include <vector>
@@ -15,11 +15,11 @@ namespace tutti {
 
 struct EndDescendantsOptions {
   ProcessGroup* group = nullptr;
-  std::vector<pid_t> spare;  // descendants that are none of ours: they were there before
+  std::vector<pid_t> spare;  // with what is below them: none of ours, they were there before
 };
 
-// Only what the kernel cannot end (a process stuck in a device) is an error, with its numbers,
-// after kEndPatience. Runs to its end even when cancelled.
+// Only what cannot be ended is an error, with its numbers: what the kernel cannot (a process stuck
+// in a device) after kEndPatience, another user's at once. Runs to its end even when cancelled.
 constexpr Duration kEndPatience = 10s;
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options);
 

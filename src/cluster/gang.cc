@@ -43,6 +43,8 @@ class Gang {
   keeper::End end_message() const;
   Task<void> limit_time();
   Task<void> obey_signals(OutputReaders& readers);
+  Task<void> signal_ranks(int number);
+  Task<void> pause();
   Task<void> insist(Duration patience);
   Task<void> watch_output(OutputReaders& readers);
   Task<void> tell_keeper_to_end();
@@ -55,16 +57,17 @@ class Gang {
   StartedKeeper keeper_;
   std::vector<pid_t> strangers_;  // our descendants before there was a gang
   Scope* control_ = nullptr;
+  Channel<char> signalled_{1};  // the keeper's answer to signal_ranks
+  bool pausing_ = false;
   uint32_t exited_ = 0;
   bool spawned_ = false;
   bool ending_ = false;
-  bool hurried_ = false;
   bool told_shutdown_ = false;
 };
 
 // Chosen by the kernel, and free a moment ago; nobody can promise more to a rank that will bind it.
 Task<Result<uint16_t>> free_port(World& world) {
-  Address any = Address::tcp("127.0.0.1", 0);
+  Address any = Address::tcp("0.0.0.0", 0);  // as torch binds it
   auto listener = co_await world.network().listen(std::move(any));
   if (!listener) co_return fail(listener.error().context("find a free port for MASTER_PORT"));
   co_return (*listener)->address().port;
@@ -76,12 +79,15 @@ Result<std::string> Gang::first_frames(uint16_t master_port) const {
   for (const std::string& argument : options_.command) spawn.add_arguments(argument);
   for (const std::string& setting : options_.environment) spawn.add_environment(setting);
   spawn.set_folder(options_.folder);
+  spawn.set_open_files(options_.open_files);
+  const std::string address = fmt::format("MASTER_ADDR={}", options_.master_address);
   const std::string port = fmt::format("MASTER_PORT={}", master_port);
   for (uint32_t rank = 0; rank < options_.size; ++rank) {
     keeper::Spawn::Rank& one = *spawn.add_ranks();
     one.set_rank(rank);
     for (std::string& setting : rank_environment(rank, options_.size))
       one.add_environment(std::move(setting));
+    one.add_environment(address);
     one.add_environment(port);
   }
   if (spawn.ByteSizeLong() > kMaxKeeperMessage)
@@ -97,10 +103,14 @@ Result<std::string> Gang::first_frames(uint16_t master_port) const {
 Task<Result<void>> Gang::start() {
   Processes& processes = world_.processes();
   CO_TRY_DO(processes.become_subreaper());
-  if (auto found = processes.descendants()) strangers_ = std::move(*found);
-  auto port = co_await free_port(world_);
-  if (!port) co_return fail(std::move(port).error());
-  CO_TRY(std::string frames, first_frames(*port));
+  CO_TRY(strangers_, processes.descendants());
+  uint16_t port = options_.master_port;
+  if (port == 0) {
+    auto chosen = co_await free_port(world_);
+    if (!chosen) co_return fail(std::move(chosen).error());
+    port = *chosen;
+  }
+  CO_TRY(std::string frames, first_frames(port));
   CO_TRY(keeper_, start_keeper(world_, options_.keeper));
   // One that died already is found out by receiving from it.
   (void)co_await keeper_.stream->send_encoded(std::move(frames));
@@ -125,7 +135,7 @@ Task<GangReport> Gang::run() {
     auto conversation = co_await converse(readers);
     co_await finish_with_keeper(std::move(conversation));
     const bool patient = report_.end == GangEnd::finished || report_.end == GangEnd::rank_failed;
-    report_.output_complete = co_await readers.finish(patient && !hurried_);
+    report_.output = co_await readers.finish(patient && !report_.hurried);
     control.cancel();
     (void)co_await control.join();
     control_ = nullptr;
@@ -153,6 +163,9 @@ Task<Result<void>> Gang::converse(OutputReaders& readers) {
       report_.error = to_error(failure);
       ending_ = true;
       answer = replies(0);
+    } else if (frame->kind == KeeperMessage::signalled) {
+      char done = 1;
+      signalled_.try_send(done);
     }
     if (answer.empty()) continue;
     // A keeper that has closed its end is seen by the next receive.
@@ -212,7 +225,7 @@ std::string Gang::replies(uint64_t acknowledged) {
 
 keeper::End Gang::end_message() const {
   keeper::End end;
-  end.set_grace_ns(hurried_ ? 0 : to_ns(options_.grace));
+  end.set_grace_ns(report_.hurried ? 0 : to_ns(options_.grace));
   // Who presses Ctrl-C expects the ranks to see what they would see without us.
   end.set_number(report_.signal == SIGINT ? SIGINT : SIGTERM);
   return end;
@@ -249,16 +262,35 @@ Task<void> Gang::obey_signals(OutputReaders& readers) {
   while (true) {
     auto signal = co_await signals_.recv();
     if (!signal) co_return;
+    if (*signal == SIGTSTP) {
+      if (!ending_ && !std::exchange(pausing_, true)) control_->spawn(pause());
+      continue;
+    }
     if (!ending_) {
       report_.signal = *signal;
       begin_end(GangEnd::interrupted);
       continue;
     }
-    hurried_ = true;
+    report_.hurried = true;
     readers.hurry();
     control_->spawn(tell_keeper_to_end());
     control_->spawn(insist(kHurriedPatience));
   }
+}
+
+Task<void> Gang::signal_ranks(int number) {
+  keeper::Signal message;
+  message.set_number(number);
+  (void)co_await keeper_.stream->send(KeeperMessage::signal, message);
+  (void)co_await signalled_.recv();
+}
+
+// Whoever presses Ctrl-Z wants the work to stop, not only its output.
+Task<void> Gang::pause() {
+  co_await signal_ranks(SIGSTOP);
+  listener_.on_paused();
+  co_await signal_ranks(SIGCONT);
+  pausing_ = false;
 }
 
 // A keeper that does not do what it was told is killed, and its work done by us.
@@ -285,12 +317,14 @@ Task<void> Gang::finish_with_keeper(Result<void> conversation) {
   auto group = world_.processes().open_group(options_.keeper.group);
   EndDescendantsOptions rest{.group = group ? group->get() : nullptr, .spare = strangers_};
   auto ended = co_await end_descendants(world_, std::move(rest));
+  if (!ended) report_.not_ended = ended.error();
+  // A keeper that left by itself did what it could, and all there was to know is known.
+  if (told_shutdown_ && exit && exit->signal == 0) co_return;
   const bool broke_off = conversation.error().code() == Code::unavailable;
   const std::string how = exit ? exit->text() : exit.error().text();
   Error error(Code::unavailable, broke_off ? fmt::format("the keeper (process {}) ended: {}",
                                                          keeper_.process->pid(), how)
                                            : conversation.error().text());
-  if (!ended) error = error.context(ended.error().text());
   if (!report_.error) report_.error = std::move(error);
   if (ending_) co_return;  // the reason for ending came first
   report_.end = GangEnd::keeper_lost;
@@ -307,7 +341,7 @@ Task<GangReport> run_gang(World& world, GangOptions options, GangListener& liste
 
 int GangReport::exit_code() const {
   switch (end) {
-    case GangEnd::finished: return 0;
+    case GangEnd::finished: return not_ended ? 1 : 0;
     case GangEnd::rank_failed: return ranks[*culprit].exit->shell_code();
     case GangEnd::timed_out: return kTimedOutCode;
     case GangEnd::interrupted: return kSignalBase + signal;
@@ -329,8 +363,8 @@ std::vector<std::string> rank_environment(uint32_t rank, uint32_t size) {
   };
   for (const char* key : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"})
     settings.push_back(fmt::format("{}={}", key, size));
-  settings.insert(settings.end(), {"GROUP_RANK=0", "NODE_RANK=0", "GROUP_WORLD_SIZE=1",
-                                   "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1"});
+  settings.insert(settings.end(),
+                  {"GROUP_RANK=0", "NODE_RANK=0", "GROUP_WORLD_SIZE=1", "ROLE_NAME=default"});
   return settings;
 }
 

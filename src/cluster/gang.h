@@ -23,6 +23,9 @@ struct GangOptions {
   std::string folder;                    // "" is ours
   std::optional<Duration> timeout;
   Duration grace = 5s;  // between SIGTERM and SIGKILL
+  std::string master_address = "127.0.0.1";
+  uint16_t master_port = 0;  // 0 is one that is free
+  uint64_t open_files = 0;   // the ranks' soft limit; 0 is the keeper's own
   StartKeeperOptions keeper;
 };
 
@@ -34,6 +37,12 @@ enum class GangEnd : unsigned char {
   output_lost,  // the listener could take no more
   not_started,  // no rank ran
   keeper_lost,  // the keeper died, and everything with it
+};
+
+enum class OutputEnd : unsigned char {
+  complete,
+  held,       // somebody outside of the gang held on to a rank's output when we stopped reading
+  not_taken,  // the listener was too slow for what time there was
 };
 
 struct RankReport {
@@ -51,11 +60,14 @@ struct GangReport {
   std::vector<uint32_t> running;    // when we began to end them
   int signal = 0;                   // when interrupted
   std::optional<Error> error;       // when not started, or output or the keeper was lost
-  bool output_complete = true;  // nobody was left holding a rank's output when we stopped reading
+  bool hurried = false;             // a second signal wanted no more grace
+  std::optional<Error> not_ended;   // what the gang started and nobody could end
+  OutputEnd output = OutputEnd::complete;
   Duration elapsed{};
 
   // Of the culprit (128 + signal when one killed it), 124 for a timeout, 128 + signal when
-  // interrupted, 126 or 127 when the command cannot be run, as shells do.
+  // interrupted, 126 or 127 when the command cannot be run, as shells do; 1 when all went well but
+  // not everything could be ended.
   int exit_code() const;
 };
 
@@ -72,13 +84,16 @@ class GangListener {
   virtual void on_exit(uint32_t rank, const RankReport& report) = 0;
   // We begin to end those that still run.
   virtual void on_ending(const GangReport& so_far) = 0;
+  // The ranks are stopped; they go on when this returns.
+  virtual void on_paused() {}
 };
 
-// Signals that came for us; the first ends the gang with grace, the second at once.
+// Signals that came for us; the first ends the gang with grace, the second at once. SIGTSTP stops
+// the ranks, until on_paused() returns.
 Task<GangReport> run_gang(World& world, GangOptions options, GangListener& listener,
                           Channel<int>& signals);
 
-// RANK, WORLD_SIZE, … of one rank, as torchrun names them.
+// RANK, WORLD_SIZE, … of one rank, as torchrun names them, but for MASTER_ADDR and MASTER_PORT.
 std::vector<std::string> rank_environment(uint32_t rank, uint32_t size);
 
 }  // namespace tutti

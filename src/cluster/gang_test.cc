@@ -44,6 +44,27 @@ Task<int> stubborn_program(SimProcess& process) {
   co_return daemon ? 0 : 1;
 }
 
+// Takes a second to save when asked to end, and is started by one that ends at once.
+Task<int> saver_program(SimProcess& process) {
+  process.catch_signal(SIGTERM);
+  auto asked = co_await process.next_signal();
+  auto saved = co_await process.clock().sleep(1s);
+  auto out = process.take_stream(1);
+  const std::string text = "saved\n";
+  const Bytes bytes = as_bytes(text);
+  auto written = co_await (*out)->write(bytes);
+  co_return asked && saved && written ? 0 : 1;
+}
+Task<int> wrapper_program(SimProcess& process) {
+  auto out = process.take_handle(1);
+  SpawnOptions options{.arguments = {"saver"}};
+  options.inherit.push_back({&*out, 1});
+  auto saver = process.processes().spawn(options);
+  out->close();
+  (void)co_await process.clock().sleep(1000h);
+  co_return saver ? 0 : 1;
+}
+
 struct Notes final : GangListener {
   std::map<uint32_t, std::string> printed;
   std::vector<uint32_t> exits;
@@ -71,6 +92,8 @@ struct Stage {
     sim.set_process("keeper", keeper_program);
     sim.set_process("worker", worker_program);
     sim.set_process("stubborn", stubborn_program);
+    sim.set_process("saver", saver_program);
+    sim.set_process("wrapper", wrapper_program);
     options.size = 3;
     options.command = {std::move(program)};
     options.environment = std::move(environment);
@@ -128,6 +151,18 @@ TEST_CASE("in simulation the stubborn and their daemons end after timeout and gr
   CHECK(stage.report.exit_code() == 124);
   CHECK(stage.report.elapsed >= 5s);
   for (const RankReport& rank : stage.report.ranks) CHECK(rank.exit->signal == SIGKILL);
+}
+
+TEST_CASE("in simulation what a rank started has the rest of the grace, and no more") {
+  for (const bool enough : {true, false}) {
+    Stage stage("wrapper");
+    stage.options.timeout = 2s;
+    stage.options.grace = enough ? 1000h : 500ms;
+    stage.run();
+    CHECK(stage.report.exit_code() == 124);
+    CHECK(stage.notes.printed[0] == (enough ? "saved\n" : ""));
+    CHECK(stage.report.elapsed < 4s);
+  }
 }
 
 TEST_CASE("in simulation a second interrupt does not wait for the grace") {

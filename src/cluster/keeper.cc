@@ -11,6 +11,8 @@ namespace {
 
 // A controller that says nothing is not one.
 constexpr Duration kHelloPatience = 10s;
+// Rarely enough to cost nothing, often enough that what daemons leave never piles up.
+constexpr Duration kReapPause = 1s;
 
 Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope& session) {
   auto accepted = co_await listener.accept();
@@ -41,6 +43,7 @@ Task<Result<void>> Keeper::run(std::unique_ptr<Stream> controller) {
 
   Scope lives;
   lives_ = &lives;
+  lives.spawn(reap_orphans());
   Task<Result<void>> serving = options_.linger.empty() ? serve_one(std::move(controller))
                                                        : serve_and_linger(std::move(controller));
   auto served = co_await std::move(serving);
@@ -115,12 +118,15 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
 }
 
 Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
-  while (!shutdown_) {
+  bool leaving = false;
+  while (true) {
     auto frame = co_await stream.receive();
     if (!frame) break;
     KeeperFrame command = std::move(*frame);
     auto handled = co_await handle(stream, std::move(command));
     if (!handled) break;
+    // It reads on meanwhile: the controller may want no more grace.
+    if (shutdown_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
   }
   session.cancel();
 }
@@ -142,6 +148,14 @@ Task<void> Keeper::send_exits(KeeperStream& stream) {
     auto rung = co_await exit_bell_.recv();
     if (!rung) co_return;
     co_await yield();  // those that ended at the same time travel together
+  }
+}
+
+Task<void> Keeper::reap_orphans() {
+  while (true) {
+    auto slept = co_await world_.clock().sleep(kReapPause);
+    if (!slept) co_return;
+    world_.processes().reap_orphans();
   }
 }
 

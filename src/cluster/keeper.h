@@ -60,7 +60,9 @@ class Keeper {
   void acknowledge(uint64_t sequence);
 
   Task<void> watch(uint32_t rank);
+  Task<void> reap_orphans();
   Task<void> end_ranks(int number, Duration grace);
+  Task<void> leave_after_grace(Scope& session);
 
   struct Arena {
     Handle handle;
@@ -71,12 +73,15 @@ class Keeper {
   KeeperOptions options_;
   std::unique_ptr<ProcessGroup> group_;
   std::string no_group_because_;
+  bool group_refuses_ = false;  // the kernel put no rank into it
   std::map<uint32_t, HeldRank> ranks_;
   std::map<std::string, Arena> arenas_;
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
   Channel<char> exit_bell_{1};  // rung when exits_ grows
   Scope* lives_ = nullptr;      // strands that watch ranks, and those that end them
+  std::vector<pid_t> asked_;    // leaders of the families that were asked to end
+  Instant grace_ends_{};        // of those asked
   bool shutdown_ = false;
 };
 

@@ -10,6 +10,9 @@ namespace {
 
 // Of a spawned message: its ranks carry two handles each.
 constexpr size_t kRanksPerMessage = kMaxKeeperHandles / 2;
+// Between looks whether a family is gone; the wait doubles up to the longest.
+constexpr Duration kShortestPause = 200us;
+constexpr Duration kLongestPause = 20ms;
 
 Task<Result<void>> answer_failure(KeeperStream& stream, Error error) {
   const keeper::Failure failure = to_failure(error);
@@ -64,9 +67,15 @@ Result<std::vector<uint32_t>> Keeper::spawn(const KeeperFrame& frame) {
     if (!named.insert(rank.rank()).second)
       return fail(Code::invalid, "rank {} is named twice", rank.rank());
   }
-  TRY(auto started, start_ranks(world_, command, frame.handles, group_.get()));
+  ProcessGroup* group = group_refuses_ ? nullptr : group_.get();
+  auto started = start_ranks(world_, command, frame.handles, group);
+  if (!started && started.error().code() == Code::unsupported && group != nullptr) {
+    group_refuses_ = true;  // as in a threaded cgroup: better without than not at all
+    started = start_ranks(world_, command, frame.handles, nullptr);
+  }
+  if (!started) return fail(std::move(started).error());
   std::vector<uint32_t> which;
-  for (HeldRank& held : started) {
+  for (HeldRank& held : *started) {
     which.push_back(held.rank);
     ranks_.emplace(which.back(), std::move(held));
   }
@@ -140,7 +149,7 @@ Task<Result<void>> Keeper::answer_signal(KeeperStream& stream, KeeperFrame frame
   for (auto& [rank, held] : ranks_) {
     const auto& named = command.ranks();
     if (!named.empty() && std::ranges::find(named, rank) == named.end()) continue;
-    if (!held.running || !held.process->signal(command.number())) continue;
+    if (!held.running || !held.process->signal_family(command.number())) continue;
     held.last_signal_sent = command.number();
     signalled.set_reached(signalled.reached() + 1);
   }
@@ -184,22 +193,39 @@ void Keeper::acknowledge(uint64_t sequence) {
 
 // A stopped process gets SIGTERM only when it goes on, hence the SIGCONT.
 Task<void> Keeper::end_ranks(int number, Duration grace) {
+  const bool at_once = grace <= 0s;
+  grace_ends_ = world_.clock().now() + grace;
   std::vector<uint32_t> asked;
   for (auto& [rank, held] : ranks_) {
     if (!held.running) continue;
-    held.last_signal_sent = grace > 0s ? number : SIGKILL;
-    (void)held.process->signal(held.last_signal_sent);
-    if (grace > 0s) (void)held.process->signal(SIGCONT);
     asked.push_back(rank);
+    asked_.push_back(held.process->pid());
+    const int first = at_once ? SIGKILL : number;
+    if (held.process->signal_family(first)) held.last_signal_sent = first;
+    if (!at_once) (void)held.process->signal_family(SIGCONT);
   }
   auto slept = co_await world_.clock().sleep(grace);
-  if (!slept || grace <= 0s) co_return;
+  if (!slept || at_once) co_return;
   for (const uint32_t rank : asked) {
     const auto held = ranks_.find(rank);
     if (held == ranks_.end() || !held->second.running) continue;
-    held->second.last_signal_sent = SIGKILL;
-    (void)held->second.process->signal(SIGKILL);
+    if (held->second.process->signal_family(SIGKILL)) held->second.last_signal_sent = SIGKILL;
   }
+}
+
+// A rank that ends when asked may have started one that still saves its work: it has the rest of
+// the grace. Who was asked nothing, or left its family, has none.
+Task<void> Keeper::leave_after_grace(Scope& session) {
+  Duration pause = kShortestPause;
+  while (world_.clock().now() < grace_ends_) {
+    world_.processes().reap_orphans();
+    const auto lives = [&](pid_t leader) { return world_.processes().family_lives(leader); };
+    if (std::ranges::none_of(asked_, lives)) break;
+    auto slept = co_await world_.clock().sleep(pause);
+    if (!slept) co_return;
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  session.cancel();
 }
 
 }  // namespace tutti

@@ -8,8 +8,11 @@
 
 namespace tutti {
 
-// A longer line is handed out in pieces of this size.
+// A longer line is handed out in pieces of this size, or a little less: no character is cut.
 constexpr size_t kLongestLine = 64 << 10;
+
+// How many of the bytes are whole characters: fewer than all when the last one, in UTF-8, is cut.
+size_t whole_characters(std::string_view text);
 
 enum class LineEnd : unsigned char {
   newline,    // a whole line, or its last piece
@@ -105,9 +108,10 @@ void LineSplitter::keep(std::string_view tail, Line& line) {
     const size_t room = kLongestLine - pending_.size();
     pending_.append(tail.substr(0, room));
     tail.remove_prefix(room);
-    line(std::string_view(pending_), LineEnd::continued);
+    const size_t whole = whole_characters(pending_);
+    line(std::string_view(pending_).substr(0, whole), LineEnd::continued);
     within_line_ = true;
-    pending_.clear();
+    pending_.erase(0, whole);
   }
   pending_.append(tail);
 }

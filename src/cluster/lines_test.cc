@@ -61,6 +61,20 @@ TEST_CASE("a line that is too long comes in pieces, in bounded memory") {
   CHECK(lines[2] == "z");
 }
 
+TEST_CASE("no character is cut") {
+  for (const std::string character : {"é", "€", "𝄞"}) {
+    std::string text(kLongestLine - 1, 'x');
+    text += character + "y";
+    const Lines lines = split({text, "\n"});
+    CHECK(lines == Lines{std::string(kLongestLine - 1, 'x') + "+", character + "y"});
+    LastLines last;
+    last.add(std::string(LastLines::kBytesPerLine - 1, 'x') + character, LineEnd::newline);
+    CHECK(last.lines().back() == std::string(LastLines::kBytesPerLine - 1, 'x') + "…");
+  }
+  const std::string binary(kLongestLine + 1, '\x80');  // no UTF-8 at all
+  CHECK(split({binary}) == Lines{std::string(kLongestLine, '\x80') + "+", "\x80!"});
+}
+
 TEST_CASE("a line of exactly the limit is whole") {
   const std::string longest(kLongestLine, 'x');
   CHECK(split({longest, "\n"}) == Lines{longest});

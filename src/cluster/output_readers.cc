@@ -46,7 +46,7 @@ Task<std::optional<Error>> OutputReaders::failure() {
   co_return error_;
 }
 
-Task<bool> OutputReaders::finish(bool patient) {
+Task<OutputEnd> OutputReaders::finish(bool patient) {
   patient_ = patient_ && patient;
   if (unfinished_ > 0) {
     Scope watching;
@@ -57,7 +57,7 @@ Task<bool> OutputReaders::finish(bool patient) {
   } else {
     (void)co_await readers_.join();
   }
-  co_return unfinished_ == 0;
+  co_return unfinished_ == 0 ? OutputEnd::complete : end_;
 }
 
 Task<void> OutputReaders::give_up_when_stuck() {
@@ -70,6 +70,7 @@ Task<void> OutputReaders::give_up_when_stuck() {
     const bool listener_busy = handing_over_ > 0;
     if (silences == 0 || (listener_busy && patient_)) continue;
     if (listener_busy && silences < kSilencesForBusyListener) continue;
+    end_ = listener_busy ? OutputEnd::not_taken : OutputEnd::held;
     readers_.cancel();
     co_return;
   }

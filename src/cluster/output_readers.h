@@ -21,8 +21,8 @@ class OutputReaders {
 
   // Call once, when the ranks are gone: reads what is left. A pipe that stays open and silent is
   // held by somebody who is none of ours, and given up. When not patient, so is a listener that
-  // takes nothing. True when everything was read and taken.
-  Task<bool> finish(bool patient);
+  // takes nothing.
+  Task<OutputEnd> finish(bool patient);
   // No longer patient, from now on.
   void hurry() { patient_ = false; }
 
@@ -38,6 +38,7 @@ class OutputReaders {
   size_t handing_over_ = 0;
   size_t unfinished_ = 0;
   bool patient_ = true;
+  OutputEnd end_ = OutputEnd::complete;
   Scope readers_;  // last: its strands use the rest
 };
 

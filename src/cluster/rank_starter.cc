@@ -91,6 +91,7 @@ Result<SpawnOptions> common_options(const keeper::Spawn& spawn, ProcessGroup* gr
   if (spawn.has_user()) options.user = spawn.user();
   if (spawn.has_user_group()) options.user_group = spawn.user_group();
   options.nice = spawn.nice();
+  options.open_files = spawn.open_files();
   // A session of its own: a rank that signals its process group reaches neither the keeper nor
   // other ranks, and a key pressed on our terminal reaches no rank but through the controller.
   options.new_session = true;

@@ -89,12 +89,18 @@ void tell_ended(const GangReport& report, std::string_view label, const VerdictO
   }
   for (const auto& [signal, ranks] : by_signal) {
     const bool stubborn = signal == SIGKILL && options.grace > 0s;
-    const std::string after = stubborn ? fmt::format(", still there {} after being asked to end",
-                                                     format_duration(options.grace))
-                                       : "";
+    const std::string after = !stubborn ? ""
+                              : report.hurried
+                                  ? ", when a second signal came"
+                                  : fmt::format(", still there {} after being asked to end",
+                                                format_duration(options.grace));
     text.detail(label, fmt::format("{} ({}{})", format_ranks(ranks), signal_name(signal), after));
   }
   if (!unknown.empty()) text.detail(label, fmt::format("{} (SIGKILL)", format_ranks(unknown)));
+}
+
+void tell_left(const GangReport& report, Text& text) {
+  if (report.not_ended) text.detail("still alive:", report.not_ended->text());
 }
 
 std::string still_running(const GangReport& report) {
@@ -139,8 +145,14 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
   Text text(options);
   std::string_view ended = "ended:";
   switch (report.end) {
-    case GangEnd::finished: return "";
-    case GangEnd::not_started: text.headline(report.error->text(), ""); return text.take();
+    case GangEnd::finished:
+      if (!report.not_ended) return "";
+      text.headline("every rank finished", ", but not all that they started");
+      break;
+    case GangEnd::not_started:
+      text.headline(report.error->text(), "");
+      tell_left(report, text);
+      return text.take();
     case GangEnd::rank_failed:
       tell_culprit(report, tails, text);
       ended = "ended because of it:";
@@ -158,8 +170,11 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
   }
   tell_others(report, text);
   tell_ended(report, ended, options, text);
-  if (!report.output_complete)
+  if (report.output == OutputEnd::held)
     text.detail("output:", "not all of it: somebody outside of the gang holds on to it");
+  if (report.output == OutputEnd::not_taken)
+    text.detail("output:", "not all of it: whoever reads ours was too slow");
+  tell_left(report, text);
   text.detail("elapsed:",
               fmt::format("{}; exit code {}", format_duration(report.elapsed), report.exit_code()));
   return text.take();
@@ -181,6 +196,7 @@ Json verdict_json(const GangReport& report, std::span<const RankTail> tails) {
   if (!report.running.empty()) json["ended_ranks"] = report.running;
   if (report.signal != 0) json["signal"] = report.signal;
   if (report.error) json["error"] = report.error->text();
+  if (report.not_ended) json["still_alive"] = report.not_ended->text();
   return json;
 }
 

@@ -71,6 +71,27 @@ TEST_CASE("a timeout tells who still ran") {
         "  elapsed: 1.50 s; exit code 124\n");
 }
 
+TEST_CASE("who asked twice is not told of a grace that nobody had") {
+  Case twice(GangEnd::interrupted, {ended({.signal = SIGKILL}, 1, SIGKILL)});
+  twice.report.signal = SIGINT;
+  twice.report.running = {0};
+  twice.report.hurried = true;
+  CHECK(twice.text().find("ended: rank 0 (SIGKILL, when a second signal came)\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("what could not be ended is told however the gang ended") {
+  for (const GangEnd end : {GangEnd::finished, GangEnd::timed_out, GangEnd::keeper_lost}) {
+    Case left(end, {ended({}, 1)});
+    left.report.error = Error(Code::unavailable, "the keeper ended");
+    left.report.not_ended = Error(Code::deadline, "processes 7 do not end even when killed");
+    CHECK(left.text().find("  still alive: processes 7 do not end") != std::string::npos);
+    CHECK(left.report.exit_code() != 0);
+    CHECK(verdict_json(left.report, left.tails)["still_alive"] ==
+          "processes 7 do not end even when killed");
+  }
+}
+
 TEST_CASE("a command that cannot be run has the exit code of shells") {
   Case missing(GangEnd::not_started, {RankReport{}});
   missing.report.error = Error(Code::not_found, "nope: no such command");

@@ -62,6 +62,7 @@ struct SpawnOptions {
   int parent_death_signal = 0;        // sent to the child when its parent dies
   bool controlling_terminal = false;  // with new_session: handle given as 0 is a pty's end
   int nice = 0;
+  uint64_t open_files = 0;  // the soft limit it gets; 0 keeps ours
 };
 
 class Process {
@@ -72,6 +73,9 @@ class Process {
   virtual Task<Result<Exit>> wait() = 0;
   // Code::not_found when it has ended. Never reaches another process that got the same number.
   virtual Result<void> signal(int number) = 0;
+  // As signal(), to its whole family: itself and what it started, but for those who left the Unix
+  // process group that it leads since SpawnOptions::new_session.
+  virtual Result<void> signal_family(int number) = 0;
 };
 
 class Processes {
@@ -91,12 +95,19 @@ class Processes {
   };
   virtual Result<Terminal> terminal(unsigned columns, unsigned rows) = 0;
 
-  // Orphans among our descendants become our children instead of init's.
+  // Orphans among our descendants become our children instead of init's. The error says why they
+  // could not all be found again: Code::unsupported without a /proc of our own.
   virtual Result<void> become_subreaper() = 0;
-  // Every descendant of this process, parents first.
-  virtual Result<std::vector<pid_t>> descendants() = 0;
+  // Every descendant of this process that lives, parents first, but for those to spare and what is
+  // below them. A look may miss one whose parent ends meanwhile.
+  virtual Result<std::vector<pid_t>> descendants(std::span<const pid_t> spare = {}) = 0;
+  // Exact: no child, not even an ended one, so nothing descends from this process.
+  virtual bool childless() = 0;
   virtual Result<void> signal(pid_t pid, int number) = 0;
-  // Collects exits of children we did not spawn ourselves (adopted orphans).
+  // Whether anyone is left of the family of a process that we started and that has ended. May be
+  // true for too long, when its number was given to another family.
+  virtual bool family_lives(pid_t leader) = 0;
+  // Collects exits of children we hold no Process of (adopted orphans), and of no others.
   virtual size_t reap_orphans() = 0;
 
   // Code::unsupported when there is no writable cgroup2 mount.

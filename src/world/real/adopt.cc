@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "world/real/fd.h"
 #include "world/real/fd_stream.h"
@@ -42,20 +43,26 @@ Result<FdStream::Kind> kind_of(int fd, const struct stat& info) {
 }
 
 // O_NONBLOCK belongs to what was opened, not to the descriptor: set on an inherited terminal it
-// would surprise the shell. Opened anew, it is ours alone.
-Result<Handle> without_blocking(Handle fd, const struct stat& info) {
+// would surprise the shell. Opened anew, it is ours alone; where that may not be (a terminal of
+// another user, after su), it is set for as long as we need it.
+struct Unblocked {
+  Handle fd;
+  std::optional<int> flags_before;  // when they are changed for all who share it
+};
+
+Result<Unblocked> without_blocking(Handle fd, const struct stat& info) {
   const int flags = fcntl(fd.number(), F_GETFL);
   if (flags < 0) return fail_errno(errno, "descriptor {}", fd.number());
-  if ((flags & O_NONBLOCK) != 0) return fd;
+  if ((flags & O_NONBLOCK) != 0) return Unblocked{std::move(fd), {}};
   if (!terminal_master(info)) {
     const std::string path = fmt::format("/proc/self/fd/{}", fd.number());
     Handle again =
         own_fd(open(path.c_str(), (flags & O_ACCMODE) | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    if (again.open()) return again;
+    if (again.open()) return Unblocked{std::move(again), {}};
   }
   if (fcntl(fd.number(), F_SETFL, flags | O_NONBLOCK) != 0)
     return fail_errno(errno, "make descriptor {} non-blocking", fd.number());
-  return fd;
+  return Unblocked{std::move(fd), flags};
 }
 
 }  // namespace
@@ -65,13 +72,17 @@ Result<std::unique_ptr<Stream>> adopt_fd(Loop& loop, Handle fd) {
   struct stat info;
   if (fstat(number, &info) != 0) return fail_errno(errno, "adopt descriptor {}", number);
   TRY(const FdStream::Kind kind, kind_of(number, info));
+  std::optional<int> flags_before;
   if (!S_ISSOCK(info.st_mode)) {
-    TRY(fd, without_blocking(std::move(fd), info));
+    TRY(Unblocked unblocked, without_blocking(std::move(fd), info));
+    fd = std::move(unblocked.fd);
+    flags_before = unblocked.flags_before;
   }
   const char* name = kind == FdStream::Kind::terminal ? "terminal"
                      : kind == FdStream::Kind::pipe   ? "pipe"
                                                       : "socket";
-  return FdStream::open(loop, std::move(fd), kind, fmt::format("{} {}", name, number));
+  return FdStream::open(loop, std::move(fd), kind, fmt::format("{} {}", name, number),
+                        flags_before);
 }
 
 }  // namespace tutti

@@ -106,6 +106,18 @@ TEST_CASE_FIXTURE(NetworkFixture, "adopting a terminal does not change it for th
   CHECK((fcntl(shared.number(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
+TEST_CASE_FIXTURE(NetworkFixture, "what cannot be opened anew is as it was when we are done") {
+  TestTerminal terminal;
+  const Handle shared = own_fd(dup(terminal.ours.number()));  // opening it makes a new terminal
+  const int before = fcntl(shared.number(), F_GETFL);
+  {
+    auto adopted = network.adopt(std::move(terminal.ours));
+    REQUIRE(adopted);
+    CHECK((fcntl(shared.number(), F_GETFL) & O_NONBLOCK) != 0);
+  }
+  CHECK(fcntl(shared.number(), F_GETFL) == before);
+}
+
 TEST_CASE_FIXTURE(NetworkFixture, "what is not a stream is refused with what it is") {
   const struct {
     int fd;

@@ -23,8 +23,6 @@ std::string advice(int number, const std::string& path) {
     case ENOSPC:
     case EDQUOT: return fmt::format("free some space: df -h {}", path);
     case EFBIG: return "this user may not make files that large: ulimit -f";
-    case EMFILE:
-    case ENFILE: return "too many files are open: ulimit -n";
     case EACCES:
     case EPERM: return fmt::format("who may is shown by: namei -l {}", path);
     case EROFS: return "the disk is mounted read-only";

@@ -1,5 +1,6 @@
 #include "world/real/fd_stream.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -57,8 +58,10 @@ void attach_handles(msghdr& message, std::span<const Handle> handles, HandleRoom
 
 }  // namespace
 
-Result<std::unique_ptr<Stream>> FdStream::open(Loop& loop, Handle fd, Kind kind, std::string peer) {
-  std::unique_ptr<FdStream> stream(new FdStream(loop, std::move(fd), kind, std::move(peer)));
+Result<std::unique_ptr<Stream>> FdStream::open(Loop& loop, Handle fd, Kind kind, std::string peer,
+                                               std::optional<int> flags_before) {
+  std::unique_ptr<FdStream> stream(
+      new FdStream(loop, std::move(fd), kind, std::move(peer), flags_before));
   auto added = loop.add(stream->fd_.number(), kReadEvents, *stream);
   if (!added) {
     stream->fd_.close();  // nothing for the destructor to remove
@@ -70,7 +73,9 @@ Result<std::unique_ptr<Stream>> FdStream::open(Loop& loop, Handle fd, Kind kind,
 FdStream::~FdStream() {
   TUTTI_ASSERT(parked_read_ == nullptr && parked_write_ == nullptr,
                "a stream outlives its waiters");
-  if (fd_.open()) loop_.remove(fd_.number(), *this);
+  if (!fd_.open()) return;
+  loop_.remove(fd_.number(), *this);
+  if (flags_before_) fcntl(fd_.number(), F_SETFL, *flags_before_);
 }
 
 Error FdStream::error(int number, const char* doing) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "world/real/loop.h"
@@ -20,16 +21,22 @@ class FdStream final : public Stream, private Watch {
   // What one write may carry, and so what one read may bring (the kernel's SCM_MAX_FD).
   static constexpr size_t kMaxHandles = 253;
 
-  // `fd` is a stream socket, or non-blocking. `peer` names the other end in errors.
-  static Result<std::unique_ptr<Stream>> open(Loop& loop, Handle fd, Kind kind, std::string peer);
+  // `fd` is a stream socket, or non-blocking. `peer` names the other end in errors. The flags, if
+  // any, are given back to the descriptor when the stream dies.
+  static Result<std::unique_ptr<Stream>> open(Loop& loop, Handle fd, Kind kind, std::string peer,
+                                              std::optional<int> flags_before = {});
   ~FdStream() override;
 
   Result<void> shutdown_write() override;
   Result<Credentials> peer_credentials() const override;
 
  private:
-  FdStream(Loop& loop, Handle fd, Kind kind, std::string peer)
-      : loop_(loop), fd_(std::move(fd)), kind_(kind), peer_(std::move(peer)) {}
+  FdStream(Loop& loop, Handle fd, Kind kind, std::string peer, std::optional<int> flags_before)
+      : loop_(loop),
+        fd_(std::move(fd)),
+        kind_(kind),
+        flags_before_(flags_before),
+        peer_(std::move(peer)) {}
 
   bool try_read(Read& read) override;
   void park_read(Read& read) override;
@@ -54,6 +61,7 @@ class FdStream final : public Stream, private Watch {
   Loop& loop_;
   Handle fd_;
   Kind kind_;
+  std::optional<int> flags_before_;
   bool readable_ = true;        // false: drained, and the loop will tell when that changes
   bool ended_ = false;          // the other end is done: what is left to read ends without a report
   bool came_in_parts_ = false;  // the last read stopped at handles, not because there was no more

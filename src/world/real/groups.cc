@@ -142,14 +142,15 @@ void add_members(int folder, int depth, std::vector<pid_t>& members) {
   });
 }
 
-// When a process started, in the kernel's ticks; 0 when there is none, or only its exit status.
-uint64_t process_start(pid_t pid) {
-  auto text = read_all(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str());
-  if (!text) return 0;
+// When a process started, in the kernel's ticks; 0 when only its exit status is left.
+Result<uint64_t> process_start(pid_t pid) {
+  TRY(const std::string text, read_all(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str()));
   // The name may hold anything; after it come the fields from the third on.
   constexpr int kFieldsToStart = 19;
-  std::string_view rest(*text);
-  rest.remove_prefix(std::min(rest.rfind(')') + 2, rest.size()));
+  std::string_view rest(text);
+  const size_t name_end = rest.rfind(')');
+  if (name_end == std::string_view::npos) return fail(Code::corrupt, "/proc/{}/stat is cut", pid);
+  rest.remove_prefix(std::min(name_end + 2, rest.size()));
   if (rest.starts_with('Z') || rest.starts_with('X')) return 0;
   for (int field = 0; field < kFieldsToStart; ++field) take_until(rest, ' ');
   return number_of<uint64_t>(take_until(rest, ' '));
@@ -158,17 +159,6 @@ uint64_t process_start(pid_t pid) {
 uint64_t own_pid_namespace() {
   struct stat info{};
   return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
-}
-
-// Of a folder's name, "tutti-<name>@<pid>.<start>.<pid namespace>".
-bool maker_died(std::string_view entry) {
-  const size_t at = entry.rfind('@');
-  if (!entry.starts_with(kPrefix) || at == std::string_view::npos) return false;
-  std::string_view maker = entry.substr(at + 1);
-  const auto pid = number_of<pid_t>(take_until(maker, '.'));
-  const auto start = number_of<uint64_t>(take_until(maker, '.'));
-  if (pid <= 0 || start == 0 || number_of<uint64_t>(maker) != own_pid_namespace()) return false;
-  return process_start(pid) != start;
 }
 
 void remove_subgroups(int folder, int depth) {
@@ -317,6 +307,18 @@ void kill_one_by_one(int folder) {
   static_cast<void>(thawed);
 }
 
+bool maker_died(std::string_view folder) {
+  const size_t at = folder.rfind('@');
+  if (!folder.starts_with(kPrefix) || at == std::string_view::npos) return false;
+  std::string_view maker = folder.substr(at + 1);
+  const auto pid = number_of<pid_t>(take_until(maker, '.'));
+  const auto start = number_of<uint64_t>(take_until(maker, '.'));
+  if (pid <= 0 || start == 0 || number_of<uint64_t>(maker) != own_pid_namespace()) return false;
+  if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const auto started = process_start(pid);
+  return started && *started != start;
+}
+
 int group_folder(const ProcessGroup& group) {
   const auto* real = dynamic_cast<const RealGroup*>(&group);
   TUTTI_ASSERT(real != nullptr, "processes are started in groups of the same world");
@@ -330,9 +332,8 @@ std::vector<std::string> group_parents(std::string_view mounts, std::string_view
     const std::string root = mount.root == "/" ? "" : mount.root;
     const bool inside = own.starts_with(root) && own.find("/..") == std::string_view::npos &&
                         (own.size() == root.size() || own[root.size()] == '/');
-    if (inside && own.size() > root.size() + 1)
-      parents.push_back(mount.at + std::string(own.substr(root.size())));
-    parents.push_back(mount.at);
+    const bool below = inside && own.size() > root.size() + 1;
+    parents.push_back(below ? mount.at + std::string(own.substr(root.size())) : mount.at);
   }
   return parents;
 }
@@ -388,10 +389,11 @@ Result<std::unique_ptr<ProcessGroup>> Groups::create(std::string name) {
   TRY_DO(check_name(name));
   if (open(name)) return fail(Code::exists, "process group {} is there already", name);
   TRY_DO(find_parents());
+  TRY(const uint64_t start, process_start(getpid()));
   int error = 0;
   for (const std::string& parent : parents_) {
-    std::string path = fmt::format("{}/{}{}@{}.{}.{}", parent, kPrefix, name, getpid(),
-                                   process_start(getpid()), own_pid_namespace());
+    std::string path = fmt::format("{}/{}{}@{}.{}.{}", parent, kPrefix, name, getpid(), start,
+                                   own_pid_namespace());
     if (mkdir(path.c_str(), 0755) != 0) {
       error = errno;
       continue;

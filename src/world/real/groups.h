@@ -1,8 +1,8 @@
 // Process groups as cgroups of version 2. Of the loop's thread.
 //
 // Groups need a cgroup2 mount that we may write to, wherever it is, and no controllers. They are
-// made below our own cgroup, so that whoever limits or ends us reaches them too; where that is not
-// ours to write, below the mount's root. A folder's name ends with its maker,
+// made below our own cgroup, so that whoever limits or ends us reaches them too; below the mount's
+// root only where the mount does not show our own. A folder's name ends with its maker,
 // "@<pid>.<start>.<pid namespace>", so that what a dead process left can be told from what a living
 // one uses, and from what one in another container does, whom we cannot see.
 #pragma once
@@ -34,6 +34,10 @@ class Groups {
 
 // The folder's descriptor, for clone3.
 int group_folder(const ProcessGroup& group);
+
+// Of a folder's name. What cannot be found out is taken for alive: whoever believes otherwise
+// kills.
+bool maker_died(std::string_view folder);
 
 // What kill() does on kernels before 5.14, which have no cgroup.kill: freezes the members, so that
 // none can fork, and kills each.

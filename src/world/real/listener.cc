@@ -160,7 +160,7 @@ Task<Result<std::unique_ptr<Stream>>> RealListener::accept() {
       CO_TRY_DO(co_await readiness_.wait());
     } else if (out_of_descriptors(number)) {
       exhausted_ = true;
-      co_return fail(Code::exhausted, "accept at {}: {}; see `ulimit -n`", address_.text(),
+      co_return fail(Code::exhausted, "accept at {}: {}", address_.text(),
                      Error::from_errno(number, "no descriptor for the connection").message());
     } else if (!connection_is_gone(number)) {
       co_return fail_errno(number, "accept at {}", address_.text());

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +17,9 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "world/real/fd.h"
 #include "world/real/processes.h"
 
 namespace tutti::process_testing {
@@ -100,6 +103,32 @@ inline std::set<int> descriptors_of(const std::string& pid) {
   }
   return numbers;
 }
+
+class LimitDescriptors {
+ public:
+  // As many may be opened as given, no more.
+  explicit LimitDescriptors(int free) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit limit{static_cast<rlim_t>(*descriptors_of("self").rbegin() + 1 + free),
+                       before_.rlim_max};
+    fill();
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~LimitDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  // Gaps below the limit would be used first.
+  void fill() {
+    const int highest = *descriptors_of("self").rbegin();
+    for (;;) {
+      Handle fd = own_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (fd.number() > highest) return;
+      fillers_.push_back(std::move(fd));
+    }
+  }
+  rlimit before_{};
+  std::vector<Handle> fillers_;
+};
 
 inline std::string status_field(pid_t pid, const std::string& field) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");

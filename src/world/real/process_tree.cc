@@ -1,6 +1,5 @@
 #include "world/real/process_tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <unordered_map>
 
@@ -46,36 +44,68 @@ Line parse_stat(std::string_view text) {
   return {.alive = !ended, .parent = number_at(from_parent)};
 }
 
-Line read_stat(int proc, const char* pid) {
+// A process that has ended meanwhile is not alive; one that we cannot read about may be.
+Result<Line> read_stat(int proc, const char* pid) {
   char path[32];
   const auto end = fmt::format_to_n(path, sizeof path - 1, "{}/stat", pid);
   *end.out = '\0';
   const Handle file = own_fd(openat(proc, path, O_RDONLY | O_CLOEXEC));
-  if (!file.open()) return {};  // it ended meanwhile
   char text[512];
-  const ssize_t got = read(file.number(), text, sizeof text);
-  return got <= 0 ? Line{} : parse_stat({text, static_cast<size_t>(got)});
+  const ssize_t got = file.open() ? read(file.number(), text, sizeof text) : -1;
+  if (got >= 0) return parse_stat({text, static_cast<size_t>(got)});
+  if (errno == ENOENT || errno == ESRCH) return Line{};
+  return fail_errno(errno, "read /proc/{}", path);
+}
+
+Handle take_reserve() { return own_fd(::open("/proc/self", O_PATH | O_CLOEXEC)); }
+
+using Children = std::unordered_map<pid_t, std::vector<pid_t>>;
+
+Result<Children> children_by_parent(DIR* proc) {
+  Children children;
+  rewinddir(proc);
+  while (const dirent* entry = readdir(proc)) {
+    pid_t pid = 0;
+    const char* name_end = entry->d_name + std::strlen(entry->d_name);
+    if (std::from_chars(entry->d_name, name_end, pid).ptr != name_end) continue;
+    TRY(const Line line, read_stat(dirfd(proc), entry->d_name));
+    if (line.alive && line.parent != 0) children[line.parent].push_back(pid);
+  }
+  return children;
 }
 
 }  // namespace
 
-Result<std::vector<pid_t>> descendants_of(pid_t ancestor) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), &closedir);
-  if (proc == nullptr) return fail_errno(errno, "list /proc");
-  std::unordered_map<pid_t, std::vector<pid_t>> children;
-  while (const dirent* entry = readdir(proc.get())) {
-    pid_t pid = 0;
-    const char* name_end = entry->d_name + std::strlen(entry->d_name);
-    if (std::from_chars(entry->d_name, name_end, pid).ptr != name_end) continue;
-    const Line line = read_stat(dirfd(proc.get()), entry->d_name);
-    if (line.alive && line.parent != 0) children[line.parent].push_back(pid);
-  }
+Result<void> ProcessTree::open() {
+  if (proc_ != nullptr) return {};
+  std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), &closedir);
+  if (proc == nullptr && errno != ENOENT) return fail_errno(errno, "list /proc");
+  char self[32] = {};
+  const bool mounted =
+      proc != nullptr && readlinkat(dirfd(proc.get()), "self", self, sizeof self - 1) > 0;
+  if (!mounted || number_at(self) != getpid())
+    return fail(Code::unsupported,
+                "/proc does not show the processes of this pid namespace, so none could be "
+                "followed; mount it: mount -t proc proc /proc");
+  Handle reserve = take_reserve();
+  if (!reserve.open()) return fail_errno(errno, "keep a descriptor in reserve");
+  proc_ = std::move(proc);
+  reserve_ = std::move(reserve);
+  return {};
+}
+
+Result<std::vector<pid_t>> ProcessTree::descendants_of(pid_t ancestor,
+                                                       std::span<const pid_t> spare) {
+  TRY_DO(open());
+  reserve_.close();
+  auto children = children_by_parent(proc_.get());
+  reserve_ = take_reserve();
+  if (!children) return fail(std::move(children).error());
   std::vector<pid_t> found;
   pid_t parent = ancestor;
   for (size_t next = 0;; ++next) {
-    const auto below = children.find(parent);
-    if (below != children.end())
-      found.insert(found.end(), below->second.begin(), below->second.end());
+    for (const pid_t child : (*children)[parent])
+      if (std::ranges::find(spare, child) == spare.end()) found.push_back(child);
     if (next == found.size()) return found;
     parent = found[next];
   }

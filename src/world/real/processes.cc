@@ -11,7 +11,6 @@
 #include <csignal>
 
 #include "world/real/fd.h"
-#include "world/real/process_tree.h"
 #include "world/real/terminal.h"
 
 namespace tutti {
@@ -43,12 +42,12 @@ struct Reaped {
 };
 
 // glibc's waitid has no place for the usage that the system call gives.
-Reaped reap(int kind, int id) {
+Reaped reap(int kind, int id, int flags = 0) {
   siginfo_t info{};
   rusage usage{};
   long done = 0;
   do {
-    done = syscall(SYS_waitid, kind, id, &info, WEXITED | WNOHANG, &usage);
+    done = syscall(SYS_waitid, kind, id, &info, WEXITED | WNOHANG | flags, &usage);
   } while (done != 0 && errno == EINTR);
   if (done != 0) return {.error = errno};
   if (info.si_pid == 0) return {};
@@ -75,14 +74,15 @@ class RealProcess final : public Process, private Watch {
   pid_t pid() const override { return pid_; }
   Task<Result<Exit>> wait() override;
   Result<void> signal(int number) override;
-
-  // The exit status has been collected, here or by RealProcesses::reap_orphans.
-  void ended(Result<Exit> outcome);
+  Result<void> signal_family(int number) override;
 
  private:
   class Ended;
   void on_ready(uint32_t) override { collect(); }
+  bool has_ended();
+  Result<void> told(long sent, int number) const;
   void collect();
+  void ended(Result<Exit> outcome);
   void stop_watching();
 
   RealProcesses& owner_;
@@ -133,9 +133,24 @@ Task<Result<Exit>> RealProcess::wait() {
 }
 
 Result<void> RealProcess::signal(int number) {
-  if (!outcome_) collect();  // the kernel would let us signal a process that is only not reaped
-  if (outcome_) return fail(Code::not_found, "process {} has ended", pid_);
-  if (syscall(SYS_pidfd_send_signal, pidfd_.number(), number, nullptr, 0) == 0) return {};
+  if (has_ended()) return fail(Code::not_found, "process {} has ended", pid_);
+  return told(syscall(SYS_pidfd_send_signal, pidfd_.number(), number, nullptr, 0), number);
+}
+
+// Its number is nobody else's, as a process or as a family, until we collect its exit status.
+Result<void> RealProcess::signal_family(int number) {
+  if (has_ended()) return fail(Code::not_found, "process {} has ended", pid_);
+  return told(kill(-pid_, number), number);
+}
+
+// The kernel would let us signal a process that is only not collected yet.
+bool RealProcess::has_ended() {
+  if (!outcome_) collect();
+  return outcome_.has_value();
+}
+
+Result<void> RealProcess::told(long sent, int number) const {
+  if (sent == 0) return {};
   if (errno == ESRCH) return fail(Code::not_found, "process {} has ended", pid_);
   return fail_errno(errno, "send signal {} to process {}", number, pid_);
 }
@@ -189,18 +204,17 @@ Result<Processes::Terminal> RealProcesses::terminal(unsigned columns, unsigned r
 }
 
 Result<void> RealProcesses::become_subreaper() {
+  TRY_DO(tree_.open());
   if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0) return {};
   return fail_errno(errno, "become the parent of orphans");
 }
 
-Result<std::vector<pid_t>> RealProcesses::descendants() {
-  // Whoever has no child, not even one that ended, has no descendants: all of /proc need not be
-  // read.
-  siginfo_t info{};
-  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
-    return std::vector<pid_t>();
-  return descendants_of(getpid());
+Result<std::vector<pid_t>> RealProcesses::descendants(std::span<const pid_t> spare) {
+  if (childless()) return std::vector<pid_t>();  // all of /proc need not be read
+  return tree_.descendants_of(getpid(), spare);
 }
+
+bool RealProcesses::childless() { return reap(P_ALL, 0, WNOWAIT).error == ECHILD; }
 
 Result<void> RealProcesses::signal(pid_t pid, int number) {
   if (pid <= 0) return fail(Code::invalid, "{} is not a process", pid);
@@ -209,17 +223,15 @@ Result<void> RealProcesses::signal(pid_t pid, int number) {
   return fail_errno(errno, "send signal {} to process {}", number, pid);
 }
 
+bool RealProcesses::family_lives(pid_t leader) { return kill(-leader, 0) == 0 || errno == EPERM; }
+
+// The kernel gives ended children in the order of their birth. One of ours among them is left to
+// its RealProcess, which the loop tells of ends in the order they came; the rest waits until then.
 size_t RealProcesses::reap_orphans() {
-  size_t count = 0;
-  for (;;) {
-    const Reaped reaped = reap(P_ALL, 0);
-    if (reaped.pid == 0) return count;
-    const auto child = children_.find(reaped.pid);
-    if (child != children_.end()) {
-      child->second->ended(reaped.exit);
-    } else {
-      ++count;
-    }
+  for (size_t count = 0;; ++count) {
+    const pid_t ended = reap(P_ALL, 0, WNOWAIT).pid;
+    if (ended == 0 || children_.contains(ended)) return count;
+    reap(P_PID, ended);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "world/processes.h"
 #include "world/real/groups.h"
 #include "world/real/loop.h"
+#include "world/real/process_tree.h"
 #include "world/real/spawn.h"
 
 namespace tutti {
@@ -27,8 +28,10 @@ class RealProcesses final : public Processes {
   Result<Pipe> pipe() override;
   Result<Terminal> terminal(unsigned columns, unsigned rows) override;
   Result<void> become_subreaper() override;
-  Result<std::vector<pid_t>> descendants() override;
+  Result<std::vector<pid_t>> descendants(std::span<const pid_t> spare = {}) override;
+  bool childless() override;
   Result<void> signal(pid_t pid, int number) override;
+  bool family_lives(pid_t leader) override;
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
@@ -41,6 +44,7 @@ class RealProcesses final : public Processes {
   Loop& loop_;
   Spawner spawner_;
   Groups groups_;
+  ProcessTree tree_;
   std::map<pid_t, RealProcess*> children_;  // those whose exit status we have not collected
 };
 

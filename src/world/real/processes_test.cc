@@ -212,6 +212,62 @@ TEST_CASE("descendants are listed parents first") {
   host.wait(*process);
 }
 
+TEST_CASE("descendants are found when no descriptor is left") {
+  Host host;
+  REQUIRE(host.processes.become_subreaper().has_value());
+  const auto process = must_spawn(host, command({"sleep", "1000"}));
+  ProcessTree unprepared;
+  Result<std::vector<pid_t>> found, refused;
+  {
+    const LimitDescriptors limit(0);  // the sanitizers need some for themselves: check outside
+    found = host.processes.descendants();
+    refused = unprepared.descendants_of(getpid(), {});
+  }
+  REQUIRE(process->signal(SIGKILL).has_value());
+  host.wait(*process);
+  REQUIRE_MESSAGE(found.has_value(), (found ? "" : found.error().text()));
+  CHECK(*found == std::vector<pid_t>{process->pid()});
+  // Whoever kept none in reserve is not told that there are no processes.
+  CHECK(refused.error().code() == Code::exhausted);
+}
+
+TEST_CASE("what is to be spared is not among the descendants, nor what is below it") {
+  Host host;
+  auto pipe = host.processes.pipe();
+  SpawnOptions options = script("sh -c 'echo ready; read line'; true");
+  auto hold = host.processes.pipe();
+  options.inherit = {{&hold->reader, 0}, {&pipe->writer, 1}};
+  const auto stranger = must_spawn(host, options);
+  const auto ours = must_spawn(host, command({"sleep", "1000"}));
+  CHECK(read_line(pipe->reader) == "ready");
+  const pid_t spare[] = {stranger->pid()};
+  CHECK(*host.processes.descendants(spare) == std::vector<pid_t>{ours->pid()});
+  CHECK_FALSE(host.processes.childless());
+  REQUIRE(ours->signal(SIGKILL).has_value());
+  hold->writer.close();
+  host.wait(*ours);
+  host.wait(*stranger);
+  CHECK(host.processes.childless());
+}
+
+TEST_CASE("a family is signalled as one, and lives until its last member is gone") {
+  Host host;
+  REQUIRE(host.processes.become_subreaper().has_value());
+  auto pipe = host.processes.pipe();
+  SpawnOptions options = script("(trap '' USR1; echo ready; exec sleep 1000) & exec sleep 1000");
+  options.new_session = true;
+  options.inherit = {{&pipe->writer, 1}};
+  const auto leader = must_spawn(host, options);
+  CHECK(read_line(pipe->reader) == "ready");
+  REQUIRE(leader->signal_family(SIGUSR1).has_value());
+  CHECK(host.wait(*leader).signal == SIGUSR1);
+  CHECK(host.processes.family_lives(leader->pid()));
+  CHECK(leader->signal_family(SIGKILL).error().code() == Code::not_found);
+  REQUIRE(host.processes.signal(host.processes.descendants()->at(0), SIGKILL).has_value());
+  CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
+  CHECK_FALSE(host.processes.family_lives(leader->pid()));
+}
+
 TEST_CASE("a child ends with its parent when it shall") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);

@@ -46,6 +46,18 @@ TEST_CASE("signals are waited for, and cancelling the wait loses none") {
   loop.run(wait_for_both(loop, **signals));
 }
 
+TEST_CASE("a signal that is ignored already stays ignored") {
+  Loop loop;
+  std::signal(SIGUSR1, SIG_IGN);
+  auto signals = Signals::create(loop, kNumbers);
+  REQUIRE(signals);
+  CHECK(kill(getpid(), SIGUSR1) == 0);
+  CHECK(kill(getpid(), SIGUSR2) == 0);
+  auto number = loop.run(next_within(loop, **signals, 10s));
+  CHECK(number.value() == SIGUSR2);
+  std::signal(SIGUSR1, SIG_DFL);
+}
+
 TEST_CASE("the thread's signal mask is as before when a Signals is gone") {
   sigset_t before, during, after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);

@@ -87,6 +87,8 @@ Result<void> plan_descriptors(const SpawnOptions& options, SpawnPlan& plan, Plan
   getrlimit(RLIMIT_NOFILE, &limit);
   constexpr rlim_t kMostScanned = 1 << 20;
   plan.descriptor_limit = static_cast<int>(std::min(limit.rlim_cur, kMostScanned));
+  plan.open_files[0] = std::min<uint64_t>(options.open_files, limit.rlim_max);
+  plan.open_files[1] = limit.rlim_max;
   return {};
 }
 
@@ -198,21 +200,24 @@ bool clone3_is_missing(int error) {
   return error == ENOSYS || error == E2BIG || error == EINVAL || error == EPERM;
 }
 
+// Whoever can do without the group may try again.
+Error group_refuses(int error) {
+  const Error plain = Error::from_errno(error, "the process group takes no process");
+  return {Code::unsupported, plain.message()};
+}
+
 Error explain_clone(int error, int group) {
   switch (error) {
     case EAGAIN:
       return {Code::exhausted,
               "no more processes are allowed; see `ulimit -u` and pids.max of this cgroup"};
-    case EMFILE:
-    case ENFILE:
-      return {Code::exhausted, "no descriptor is left for another process; see `ulimit -n`"};
     case ENODEV:
       if (group >= 0) return {Code::not_found, "the process group has been removed"};
       break;
     case EACCES:
     case EBUSY:
     case EOPNOTSUPP:
-      if (group >= 0) return Error::from_errno(error, "start in the process group");
+      if (group >= 0) return group_refuses(error);
       break;
     default: break;
   }
@@ -221,10 +226,10 @@ Error explain_clone(int error, int group) {
 
 Error explain_step(const SpawnPlan& plan, const SpawnOptions& options) {
   switch (plan.failed) {
-    case SpawnStep::group: return Error::from_errno(plan.error, "enter the process group");
+    case SpawnStep::group: return group_refuses(plan.error);
     case SpawnStep::session: return Error::from_errno(plan.error, "begin a session");
     case SpawnStep::descriptors:
-      return errno_with_advice(plan.error, "give descriptors to the child", "see `ulimit -n`");
+      return Error::from_errno(plan.error, "give descriptors to the child");
     case SpawnStep::terminal:
       return Error::from_errno(plan.error, "take descriptor 0 as the controlling terminal");
     case SpawnStep::nice:

@@ -110,6 +110,8 @@ TUTTI_UNINSTRUMENTED SpawnStep prepare(SpawnPlan& plan) {
     return SpawnStep::terminal;
   if (plan.nice != 0 && !be_nice(plan.nice)) return SpawnStep::nice;
   if (plan.change_user && !change_user(plan)) return SpawnStep::user;
+  if (plan.open_files[0] != 0)  // last of what needs descriptors
+    syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, plan.open_files, nullptr);
   if (plan.folder != nullptr && syscall(SYS_chdir, plan.folder) != 0) return SpawnStep::folder;
   if (plan.parent_death_signal != 0 && !follow_parent(plan)) return SpawnStep::parent;
   unblock_all_signals();

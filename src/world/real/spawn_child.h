@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 // For code that runs in the child: sanitizers keep books per stack and thread that a borrowed one
 // must not touch.
@@ -57,6 +58,7 @@ struct SpawnPlan {
   size_t group_count = 0;
   int parent_death_signal = 0;
   pid_t parent = 0;
+  uint64_t open_files[2] = {};  // the limits to set, soft and hard; 0 keeps the parent's
 
   // What the child has to say when it does not become the program.
   SpawnStep failed = SpawnStep::none;

@@ -30,32 +30,6 @@ void leaves_nothing_behind(Body body) {
   }
 }
 
-class LimitDescriptors {
- public:
-  // As many may be opened as given, no more.
-  explicit LimitDescriptors(int free) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit limit{static_cast<rlim_t>(*descriptors_of("self").rbegin() + 1 + free),
-                       before_.rlim_max};
-    fill();
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
-  ~LimitDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  // Gaps below the limit would be used first.
-  void fill() {
-    const int highest = *descriptors_of("self").rbegin();
-    for (;;) {
-      Handle fd = own_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (fd.number() > highest) return;
-      fillers_.push_back(std::move(fd));
-    }
-  }
-  rlimit before_{};
-  std::vector<Handle> fillers_;
-};
-
 }  // namespace
 
 TEST_CASE("a child has exactly the descriptors it was given") {

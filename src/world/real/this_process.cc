@@ -1,14 +1,17 @@
 #include "world/real/this_process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 
 #include "world/real/adopt.h"
@@ -63,6 +66,17 @@ bool FileStream::try_write(Write& write) {
   return true;
 }
 
+Result<uint64_t> count_open_files() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
+  // Without /proc there are worse troubles, and whoever has them is told of those.
+  if (folder == nullptr && errno == ENOENT) return kStandardError + 1;
+  if (folder == nullptr) return fail_errno(errno, "count open files");
+  uint64_t count = 0;
+  while (const dirent* entry = readdir(folder.get()))
+    if (entry->d_name[0] != '.') ++count;
+  return count - 1;  // the folder itself
+}
+
 }  // namespace
 
 void fill_missing_standard_streams() {
@@ -76,6 +90,12 @@ void fill_missing_standard_streams() {
 
 bool is_terminal(int number) { return isatty(number) == 1; }
 
+bool same_file(int number, int other) {
+  struct stat one{}, two{};
+  return fstat(number, &one) == 0 && fstat(other, &two) == 0 && one.st_dev == two.st_dev &&
+         one.st_ino == two.st_ino;
+}
+
 Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number) {
   const auto duplicate = [number] { return own_fd(fcntl(number, F_DUPFD_CLOEXEC, 3)); };
   const std::string name = number == kStandardError ? "standard error" : "standard output";
@@ -88,17 +108,24 @@ Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number) {
   return std::make_unique<FileStream>(std::move(file), name);
 }
 
-Result<void> allow_open_files(uint64_t count) {
+Result<uint64_t> allow_open_files(uint64_t more) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return fail_errno(errno, "read the open-file limit");
-  if (limit.rlim_cur >= count) return {};
+  TRY(const uint64_t open, count_open_files());
+  const uint64_t count = open + more;
   const rlim_t before = limit.rlim_cur;
+  if (before >= count) return before;
   limit.rlim_cur = count;
-  if (limit.rlim_max >= count && setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
+  if (limit.rlim_max >= count && setrlimit(RLIMIT_NOFILE, &limit) == 0) return before;
   return fail(
       Code::exhausted,
-      "{} open files are needed and the limit is {} (at most {}); raise it with: ulimit -n {}",
-      count, before, limit.rlim_max, count);
+      "{} open files are needed, {} are open and the limit is {} (at most {}); raise it with: "
+      "ulimit -n {}",
+      more, open, before, limit.rlim_max, count);
+}
+
+void ignore_signals(std::span<const int> numbers) {
+  for (const int number : numbers) std::signal(number, SIG_IGN);
 }
 
 std::vector<std::string> own_environment() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,19 @@ void fill_missing_standard_streams();
 constexpr int kStandardOutput = 1;
 constexpr int kStandardError = 2;
 bool is_terminal(int number);
+// Whether two descriptors are one file, pipe or terminal.
+bool same_file(int number, int other);
 
 // A stream to what 1 or 2 is. A write waits where a terminal or pipe is full; a regular file's
 // never does. The descriptor stays as it is for those we share it with.
 Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number);
 
-// Makes room for so many open files, if this process may have them; else the error names the limit.
-Result<void> allow_open_files(uint64_t count);
+// Makes room for so many more open files, if this process may have them; else the error names the
+// limit. Gives the limit there was, for children that did not ask for more.
+Result<uint64_t> allow_open_files(uint64_t more);
+
+// For good, also for what this process executes; children that a World starts ignore nothing.
+void ignore_signals(std::span<const int> numbers);
 
 std::vector<std::string> own_environment();  // "KEY=value"
 unsigned usable_cores();                     // at least 1

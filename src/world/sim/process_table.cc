@@ -1,5 +1,6 @@
 #include "world/sim/process_table.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -35,6 +36,8 @@ Result<pid_t> ProcessTable::spawn(const SpawnOptions& options, pid_t parent) {
   entry.process =
       std::make_unique<SimProcess>(host_, pid, options, options.user.value_or(inherited));
   entry.parent = parent;
+  const bool inherits_family = mine != entries_.end() && !options.new_session;
+  entry.family = inherits_family ? mine->second.family : pid;
   entry.group = options.group != nullptr ? options.group->name() : inherited_group;
   entry.parent_death_signal = options.parent_death_signal;
   entry.process->life_.begin();
@@ -55,6 +58,12 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
   } else if (number != 0 && !ignored_by_default(number)) {
     process.life_.end({.signal = number});
   }
+  return {};
+}
+
+Result<void> ProcessTable::signal_family(pid_t leader, int number) {
+  if (!alive(leader)) return fail_errno(ESRCH, "signal {} to process {}", number, leader);
+  for (const pid_t pid : family(leader)) TRY_DO(signal(pid, number));
   return {};
 }
 
@@ -132,14 +141,30 @@ std::optional<Exit> ProcessTable::exit_of(pid_t pid) const {
   return found->second.exit;
 }
 
-std::vector<pid_t> ProcessTable::descendants(pid_t pid) const {
+std::vector<pid_t> ProcessTable::descendants(pid_t pid, std::span<const pid_t> spare) const {
   std::vector<pid_t> found = {pid};
   for (size_t i = 0; i < found.size(); ++i) {
     for (const auto& [child, entry] : entries_)
-      if (entry.parent == found[i] && entry.process != nullptr) found.push_back(child);
+      if (entry.parent == found[i] && entry.process != nullptr &&
+          std::ranges::find(spare, child) == spare.end())
+        found.push_back(child);
   }
   found.erase(found.begin());
   return found;
+}
+
+bool ProcessTable::childless(pid_t pid) const {
+  return std::ranges::none_of(entries_, [pid](const auto& item) {
+    const Entry& entry = item.second;
+    return entry.parent == pid && (entry.process != nullptr || !entry.owned);
+  });
+}
+
+std::vector<pid_t> ProcessTable::family(pid_t leader) const {
+  std::vector<pid_t> pids;
+  for (const auto& [pid, entry] : entries_)
+    if (entry.process != nullptr && entry.family == leader) pids.push_back(pid);
+  return pids;
 }
 
 size_t ProcessTable::reap_orphans(pid_t parent) {

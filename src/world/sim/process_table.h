@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class ProcessTable {
 
   Result<pid_t> spawn(const SpawnOptions& options, pid_t parent);
   Result<void> signal(pid_t pid, int number);
+  Result<void> signal_family(pid_t leader, int number);
   void ended(pid_t pid, const Exit& exit);
   void stop();  // the host went down: all processes are gone, unheard
 
@@ -30,7 +32,9 @@ class ProcessTable {
   std::optional<Exit> exit_of(pid_t pid) const;
 
   void become_subreaper(pid_t pid) { subreapers_.insert(pid); }
-  std::vector<pid_t> descendants(pid_t pid) const;
+  std::vector<pid_t> descendants(pid_t pid, std::span<const pid_t> spare) const;
+  bool childless(pid_t pid) const;
+  std::vector<pid_t> family(pid_t leader) const;
   size_t reap_orphans(pid_t parent);
 
   Result<void> add_group(const std::string& name);
@@ -48,6 +52,7 @@ class ProcessTable {
     std::unique_ptr<SimProcess> process;  // while it runs
     Exit exit;
     pid_t parent = 0;
+    pid_t family = 0;  // the number of who began its session
     std::string group;
     int parent_death_signal = 0;
     bool owned = false;

@@ -25,6 +25,7 @@ class SimChild final : public Process {
     co_return *exit;
   }
   Result<void> signal(int number) override { return table_.signal(pid_, number); }
+  Result<void> signal_family(int number) override { return table_.signal_family(pid_, number); }
 
  private:
   ProcessTable& table_;
@@ -78,8 +79,14 @@ Result<void> SimProcesses::become_subreaper() {
   return {};
 }
 
-Result<std::vector<pid_t>> SimProcesses::descendants() {
-  return host_.process_table().descendants(pid_);
+Result<std::vector<pid_t>> SimProcesses::descendants(std::span<const pid_t> spare) {
+  return host_.process_table().descendants(pid_, spare);
+}
+
+bool SimProcesses::childless() { return host_.process_table().childless(pid_); }
+
+bool SimProcesses::family_lives(pid_t leader) {
+  return !host_.process_table().family(leader).empty();
 }
 
 Result<void> SimProcesses::signal(pid_t pid, int number) {

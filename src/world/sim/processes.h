@@ -16,8 +16,10 @@ class SimProcesses final : public Processes {
   Result<Pipe> pipe() override;
   Result<Terminal> terminal(unsigned columns, unsigned rows) override;
   Result<void> become_subreaper() override;
-  Result<std::vector<pid_t>> descendants() override;
+  Result<std::vector<pid_t>> descendants(std::span<const pid_t> spare = {}) override;
+  bool childless() override;
   Result<void> signal(pid_t pid, int number) override;
+  bool family_lives(pid_t leader) override;
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
