@@ -63,6 +63,7 @@ void IncomingCall::fire() {
 
 // Without an error finish() said so; with one the connection is gone, and the handler must end.
 void IncomingCall::ended(Result<void> status) {
+  if (armed()) clock()->disarm(*this);
   context_.connection.leave_slot(*this);
   const bool gone = !status;
   StreamExchange::ended(std::move(status));
