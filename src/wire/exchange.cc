@@ -75,7 +75,12 @@ void Exchange::bulk_done() {
 void Exchange::abandon(Error why) {
   if (connection_ == nullptr) return;
   connection_->control(FrameType::cancel, side_flag(), stream_, {});
-  connection_->abandon_slot(stream_);
+  // An end that was announced is the other side's last word: no other would free the slot.
+  if (arriving_ && arriving_->end) {
+    connection_->free_slot(stream_);
+  } else {
+    connection_->abandon_slot(stream_);
+  }
   close(fail(std::move(why)));
 }
 
