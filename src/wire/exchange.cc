@@ -123,8 +123,9 @@ Result<void> Exchange::receive_messages(const Frame& frame, Bytes payload) {
   const bool end = frame.type == FrameType::end;
   const bool last = end || frame.has(FrameFlags::last);
   if (end && !opener_) return fail(Code::corrupt, "it ended a call that we answer");
-  if (peer_is_done_) return fail(Code::corrupt, "it sent a message after its last");
   if (arriving_) return fail(Code::corrupt, "it sent a message inside a message");
+  const bool bare_end = end && !frame.has(FrameFlags::large) && !frame.has(FrameFlags::message);
+  if (peer_is_done_ && !bare_end) return fail(Code::corrupt, "it sent a message after its last");
   peer_is_done_ = last;
   if (frame.has(FrameFlags::large)) return announce(payload, last, end);
   if (frame.has(FrameFlags::message)) return receive_message(payload, last, end);
