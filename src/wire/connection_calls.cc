@@ -41,8 +41,8 @@ Result<void> Connection::handle_request(const Frame& frame) {
   const uint16_t slot = slot_of(frame.stream);
   if (frame.payload.size() < kRequestHead || !frame.has(FrameFlags::opener))
     return fail(Code::corrupt, "a garbled request");
-  if (slot >= options_.limits.max_calls)
-    return fail(Code::corrupt, "it used slot {} of {}", slot, options_.limits.max_calls);
+  if (slot >= limits_.max_calls)
+    return fail(Code::corrupt, "it used slot {} of {}", slot, limits_.max_calls);
   if (slot >= incoming_.size()) incoming_.resize(slot + 1U);
   if (incoming_[slot] != nullptr) return fail(Code::corrupt, "it opened slot {} twice", slot);
 
@@ -180,24 +180,9 @@ void Connection::forget(Exchange& exchange) {
   if (exchange.opener_) abandon_slot(exchange.stream_);
 }
 
-void Connection::ask_budget(Exchange::BudgetWait& wait) {
-  budget_waiters_.push_back(wait);
-  grant_budgets();
-}
-
-void Connection::grant_budgets() {
-  while (!budget_waiters_.empty()) {
-    Exchange::BudgetWait& first = budget_waiters_.front();
-    const bool fits = budget_in_use_ + first.bytes <= options_.limits.receive_budget;
-    if (!fits && budget_in_use_ != 0) return;
-    budget_in_use_ += first.bytes;
-    budget_waiters_.pop_front().exchange.budget_granted();
-  }
-}
-
-void Connection::return_budget(uint64_t bytes) {
-  budget_in_use_ -= bytes;
-  grant_budgets();
+Budget& Connection::made(std::shared_ptr<Budget>& budget, uint64_t limit) {
+  if (!budget) budget = std::make_shared<Budget>(limit);
+  return *budget;
 }
 
 }  // namespace tutti::wire
