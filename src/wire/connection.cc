@@ -147,6 +147,7 @@ void Connection::keep_alive() {
   if (!heard_ && pinged_)
     return cut(Error(Code::unavailable, fmt::format("{} gave no sign of life for {}", peer_.text(),
                                                     format_duration(limits_.keepalive_timeout))));
+  if (!std::exchange(active_, false)) release_idle();
   Duration next = limits_.keepalive_interval;
   pinged_ = !heard_;
   if (pinged_) {

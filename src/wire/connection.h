@@ -112,6 +112,8 @@ class Connection final : private DataSink {
   Result<MutableBytes> place(const FrameHeader& header) override;
   Result<void> end_of_stream();
   void keep_alive();
+  // Lets go of the memory of a busy moment.
+  void release_idle();
   void cut(Error why);
   void end_calls(const Error& why);
   bool drained() const { return closing_ && calls_in_flight() == 0 && outbox_.empty(); }
@@ -155,6 +157,8 @@ class Connection final : private DataSink {
   std::vector<Outgoing> outgoing_;
   std::vector<uint16_t> outgoing_free_;
   size_t outgoing_busy_ = 0;
+  uint32_t outgoing_most_ = 0;           // slots that were ever used
+  uint16_t first_generation_ = 1;        // of a slot that is not in the table
   std::vector<IncomingCall*> incoming_;  // by slot
   std::vector<std::unique_ptr<IncomingCall>> incoming_records_;
   std::vector<IncomingCall*> incoming_pool_;
@@ -174,6 +178,7 @@ class Connection final : private DataSink {
   CloseBy close_by_{*this};
   bool heard_ = true;
   bool pinged_ = false;
+  bool active_ = true;  // there was more than signs of life since the last one
   bool closing_ = false;
   bool peer_is_leaving_ = false;
 };
