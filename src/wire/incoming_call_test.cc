@@ -119,7 +119,7 @@ TEST_CASE("failures wait for room, too") {
 
 TEST_CASE("the end of a call that was given up is short, whatever its handler says") {
   RawPeer peer(Side::accepting);
-  peer.say(unary(kSleep.id, stream_of(0), "1000"));
+  peer.say(open_call(kDeaf.id, stream_of(0)));
   peer.say(frame(FrameType::cancel, kOpener, stream_of(0), ""));
   const auto said = peer.hear();
   REQUIRE(said.size() == 1);

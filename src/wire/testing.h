@@ -88,11 +88,11 @@ struct TestService {
       if (!sent) co_return sent;
     }
   }
-  // Never reads.
+  // Never reads, and has much to say in the end.
   Task<Result<void>> deaf(CallContext&, ServerStream<Blob, Blob>&) {
     auto slept = co_await clock.sleep_until(kNever);
     ++cancelled;
-    co_return slept;
+    co_return fail(slept.error().context(std::string(400, '!')));
   }
   // Sends for ever.
   Task<Result<void>> flood(CallContext&, ServerStream<Blob, Blob>& stream) {
