@@ -24,6 +24,7 @@ class Blob {
   // Room to be filled through writable() before anyone else sees it.
   static Blob uninitialised(size_t size) {
     Blob blob;
+    if (size == 0) return blob;
     blob.memory_ = size < kLargeBuffer ? std::make_shared_for_overwrite<std::byte[]>(size)
                                        : take_large_buffer(size);
     blob.size_ = size;

@@ -62,7 +62,7 @@ class Buffer {
     end_ = kept;
   }
 
-  static constexpr size_t kSmallest = 512;
+  static constexpr size_t kSmallest = 64;
   std::unique_ptr<std::byte[]> memory_;
   size_t capacity_ = 0;
   size_t begin_ = 0;
@@ -90,7 +90,7 @@ class ReadSize {
   }
 
  private:
-  static constexpr size_t kSmallest = 1024;
+  static constexpr size_t kSmallest = 512;
   static constexpr size_t kLargest = 64 * 1024;
   static constexpr uint32_t kSmallBeforeShrinking = 16;
   size_t size_ = kSmallest;

@@ -5,9 +5,9 @@
 namespace tutti::wire {
 
 Connection::Connection(Clock& clock, std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal,
-                       const Methods* methods, ConnectionOptions options)
+                       const Methods* methods, const Limits& limits)
     : clock_(clock),
-      options_(std::move(options)),
+      limits_(limits),
       methods_(methods),
       reader_(*this, kMaxFramePayload),
       link_(std::move(stream), std::move(seal)) {}
@@ -15,8 +15,8 @@ Connection::Connection(Clock& clock, std::unique_ptr<Stream> stream, std::unique
 // Calls are left only when a crash destroys frames without running them.
 Connection::~Connection() {
   for (Outgoing& slot : outgoing_)
-    if (slot.exchange != nullptr) slot.exchange->connection_ = nullptr;
-  for (const auto& call : incoming_records_) call->connection_ = nullptr;
+    if (slot.exchange != nullptr) slot.exchange->orphan();
+  for (const auto& call : incoming_records_) call->orphan();
 }
 
 Task<Result<std::unique_ptr<Connection>>> Connection::greet(Clock& clock,
@@ -24,10 +24,10 @@ Task<Result<std::unique_ptr<Connection>>> Connection::greet(Clock& clock,
                                                             std::unique_ptr<Seal> seal, Side side,
                                                             const Methods* methods,
                                                             ConnectionOptions options) {
+  options.limits = sensible(options.limits);
   std::unique_ptr<Connection> connection(
-      new Connection(clock, std::move(stream), std::move(seal), methods, std::move(options)));
-  auto peer = co_await wire::greet(clock, connection->link_, connection->reader_, side,
-                                   connection->options_);
+      new Connection(clock, std::move(stream), std::move(seal), methods, options.limits));
+  auto peer = co_await wire::greet(clock, connection->link_, connection->reader_, side, options);
   if (!peer) co_return fail(peer.error());
   connection->peer_ = std::move(*peer);
   co_return connection;
@@ -41,7 +41,7 @@ Task<Result<void>> Connection::run() {
     running_ = &scope;
     scope.spawn(read_loop());
     scope.spawn(write_loop());
-    clock_.arm(keepalive_, clock_.now() + options_.limits.keepalive_interval);
+    clock_.arm(keepalive_, clock_.now() + limits_.keepalive_interval);
     outcome = co_await scope.join();
     running_ = nullptr;
   }
@@ -135,7 +135,7 @@ void Connection::room_came() {
 void Connection::control(FrameType type, uint8_t flags, uint32_t stream, Bytes payload) {
   outbox_.add(type, flags, stream, payload.size(),
               [&](std::byte* to) { std::copy(payload.begin(), payload.end(), to); });
-  if (outbox_.queued() > options_.limits.max_queued + options_.limits.max_queued_control)
+  if (outbox_.queued() > limits_.max_queued + limits_.max_queued_control)
     cut(Error(Code::exhausted, "the peer does not read what it makes us say"));
 }
 
@@ -144,15 +144,15 @@ void Connection::cut(Error why) {
 }
 
 void Connection::keep_alive() {
-  const Limits& limits = options_.limits;
   if (!heard_ && pinged_)
     return cut(Error(Code::unavailable, fmt::format("{} gave no sign of life for {}", peer_.text(),
-                                                    format_duration(limits.keepalive_timeout))));
-  Duration next = limits.keepalive_interval;
+                                                    format_duration(limits_.keepalive_timeout))));
+  if (!std::exchange(active_, false)) release_idle();
+  Duration next = limits_.keepalive_interval;
   pinged_ = !heard_;
   if (pinged_) {
     control(FrameType::ping, 0, 0, {});
-    next = limits.keepalive_timeout;
+    next = limits_.keepalive_timeout;
   }
   heard_ = false;
   clock_.arm(keepalive_, clock_.now() + next);

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/budget.h"
 #include "wire/call.h"
 #include "wire/call_stream.h"
 #include "wire/hello.h"
@@ -61,11 +62,13 @@ class Connection final : private DataSink {
   // Whether new calls can be made: false after close(), a goaway and the end.
   bool usable() const { return !end_ && !closing_ && !peer_is_leaving_; }
   const Peer& peer() const { return peer_; }
-  const Limits& limits() const { return options_.limits; }
+  const Limits& limits() const { return limits_; }
   Clock& clock() { return clock_; }
   size_t calls_in_flight() const { return outgoing_busy_ + incoming_busy_; }
   // Bytes of memory that messages in queues and buffers hold: within limits(), always.
-  uint64_t budget_in_use() const { return budget_in_use_; }
+  uint64_t budget_in_use() const { return receiving_ ? receiving_->in_use() : 0; }
+  uint64_t requests_in_use() const { return requests_ ? requests_->in_use() : 0; }
+  uint64_t replies_in_use() const { return replies_ ? replies_->in_use() : 0; }
   size_t queued_bytes() const { return outbox_.queued(); }
 
  private:
@@ -98,7 +101,7 @@ class Connection final : private DataSink {
   };
 
   Connection(Clock& clock, std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal,
-             const Methods* methods, ConnectionOptions options);
+             const Methods* methods, const Limits& limits);
 
   Task<Result<void>> read_loop();
   Task<Result<void>> write_loop();
@@ -109,20 +112,25 @@ class Connection final : private DataSink {
   Result<MutableBytes> place(const FrameHeader& header) override;
   Result<void> end_of_stream();
   void keep_alive();
+  // Lets go of the memory of a busy moment.
+  void release_idle();
   void cut(Error why);
   void end_calls(const Error& why);
   bool drained() const { return closing_ && calls_in_flight() == 0 && outbox_.empty(); }
 
   // For exchanges.
   Outbox& outbox() { return outbox_; }
-  bool has_room() const { return outbox_.queued() < options_.limits.max_queued; }
+  bool has_room() const { return outbox_.queued() < limits_.max_queued; }
   void wait_room(Exchange::Send& send) { room_waiters_.push_back(send); }
   void control(FrameType type, uint8_t flags, uint32_t stream, Bytes payload);
   void room_came();
   Exchange* find(uint32_t stream, bool opened_by_peer) const;
-  void ask_budget(Exchange::BudgetWait& wait);
-  void return_budget(uint64_t bytes);
-  void grant_budgets();
+  // Made when first needed: most connections see no large message.
+  static Budget& made(std::shared_ptr<Budget>& budget, uint64_t limit);
+  Budget& receiving() { return made(receiving_, limits_.receive_budget); }
+  Budget& requests() { return made(requests_, limits_.handling_budget); }
+  Budget& replies() { return made(replies_, limits_.handling_budget); }
+  bool too_many_replies() const { return replies_ && replies_->over_limit(); }
   void forget(Exchange& exchange);
 
   // For calls we make.
@@ -139,7 +147,7 @@ class Connection final : private DataSink {
   void call_finished(IncomingCall& call);
 
   Clock& clock_;
-  ConnectionOptions options_;
+  Limits limits_;
   const Methods* methods_;
   Peer peer_;
   FrameReader reader_;
@@ -149,14 +157,17 @@ class Connection final : private DataSink {
   std::vector<Outgoing> outgoing_;
   std::vector<uint16_t> outgoing_free_;
   size_t outgoing_busy_ = 0;
+  uint32_t outgoing_most_ = 0;           // slots that were ever used
+  uint16_t first_generation_ = 1;        // of a slot that is not in the table
   std::vector<IncomingCall*> incoming_;  // by slot
   std::vector<std::unique_ptr<IncomingCall>> incoming_records_;
   std::vector<IncomingCall*> incoming_pool_;
   size_t incoming_busy_ = 0;
   List<SlotWaiter> slot_waiters_;
   List<Exchange::Send> room_waiters_;
-  List<Exchange::BudgetWait> budget_waiters_;
-  uint64_t budget_in_use_ = 0;
+  std::shared_ptr<Budget> receiving_;
+  std::shared_ptr<Budget> requests_;
+  std::shared_ptr<Budget> replies_;
   Blob receiving_into_;  // where the reader is putting a data frame
 
   Scope* running_ = nullptr;
@@ -167,6 +178,7 @@ class Connection final : private DataSink {
   CloseBy close_by_{*this};
   bool heard_ = true;
   bool pinged_ = false;
+  bool active_ = true;  // there was more than signs of life since the last one
   bool closing_ = false;
   bool peer_is_leaving_ = false;
 };

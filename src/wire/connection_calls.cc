@@ -38,11 +38,12 @@ Result<void> Connection::handle(const Frame& frame) {
 }
 
 Result<void> Connection::handle_request(const Frame& frame) {
+  active_ = true;
   const uint16_t slot = slot_of(frame.stream);
   if (frame.payload.size() < kRequestHead || !frame.has(FrameFlags::opener))
     return fail(Code::corrupt, "a garbled request");
-  if (slot >= options_.limits.max_calls)
-    return fail(Code::corrupt, "it used slot {} of {}", slot, options_.limits.max_calls);
+  if (slot >= limits_.max_calls)
+    return fail(Code::corrupt, "it used slot {} of {}", slot, limits_.max_calls);
   if (slot >= incoming_.size()) incoming_.resize(slot + 1U);
   if (incoming_[slot] != nullptr) return fail(Code::corrupt, "it opened slot {} twice", slot);
 
@@ -99,6 +100,7 @@ Exchange* Connection::find(uint32_t stream, bool opened_by_peer) const {
 }
 
 Result<void> Connection::handle_for_call(const Frame& frame) {
+  active_ = true;
   receiving_into_ = Blob();
   Exchange* exchange = find(frame.stream, frame.has(FrameFlags::opener));
   if (exchange != nullptr) return exchange->receive(frame);
@@ -108,8 +110,8 @@ Result<void> Connection::handle_for_call(const Frame& frame) {
 
 Result<void> Connection::handle_abandoned(const Frame& frame) {
   const uint16_t slot = slot_of(frame.stream);
-  if (slot >= outgoing_.size())
-    return fail(Code::corrupt, "it answered a call that was never made");
+  if (slot >= outgoing_most_) return fail(Code::corrupt, "it answered a call that was never made");
+  if (slot >= outgoing_.size()) return {};
   const Outgoing& call = outgoing_[slot];
   const bool over = frame.type == FrameType::end || frame.type == FrameType::failure;
   if (over && call.busy && call.generation == generation_of(frame.stream)) free_slot(frame.stream);
@@ -151,8 +153,10 @@ void Connection::serve_slot_waiters() {
 uint32_t Connection::take_slot(Exchange& exchange) {
   if (outgoing_free_.empty()) {
     outgoing_free_.push_back(static_cast<uint16_t>(outgoing_.size()));
-    outgoing_.emplace_back();
+    outgoing_.push_back({.generation = first_generation_});
+    outgoing_most_ = std::max<uint32_t>(outgoing_most_, outgoing_.size());
   }
+  active_ = true;
   const uint16_t slot = outgoing_free_.back();
   outgoing_free_.pop_back();
   Outgoing& call = outgoing_[slot];
@@ -180,24 +184,29 @@ void Connection::forget(Exchange& exchange) {
   if (exchange.opener_) abandon_slot(exchange.stream_);
 }
 
-void Connection::ask_budget(Exchange::BudgetWait& wait) {
-  budget_waiters_.push_back(wait);
-  grant_budgets();
-}
-
-void Connection::grant_budgets() {
-  while (!budget_waiters_.empty()) {
-    Exchange::BudgetWait& first = budget_waiters_.front();
-    const bool fits = budget_in_use_ + first.bytes <= options_.limits.receive_budget;
-    if (!fits && budget_in_use_ != 0) return;
-    budget_in_use_ += first.bytes;
-    budget_waiters_.pop_front().exchange.budget_granted();
+void Connection::release_idle() {
+  outbox_.release_idle();
+  reader_.read_less();
+  link_.release_idle();
+  if (incoming_busy_ == 0) {
+    incoming_ = std::vector<IncomingCall*>();
+    incoming_pool_ = std::vector<IncomingCall*>();
+    incoming_records_ = std::vector<std::unique_ptr<IncomingCall>>();
   }
+  if (outgoing_busy_ == 0) {
+    // Slots begin again past every generation they had: what is under way means no new call.
+    for (const Outgoing& slot : outgoing_)
+      first_generation_ = std::max(first_generation_, slot.generation);
+    outgoing_ = std::vector<Outgoing>();
+    outgoing_free_ = std::vector<uint16_t>();
+  }
+  for (std::shared_ptr<Budget>* budget : {&receiving_, &requests_, &replies_})
+    if (*budget && (*budget)->in_use() == 0) budget->reset();
 }
 
-void Connection::return_budget(uint64_t bytes) {
-  budget_in_use_ -= bytes;
-  grant_budgets();
+Budget& Connection::made(std::shared_ptr<Budget>& budget, uint64_t limit) {
+  if (!budget) budget = std::make_shared<Budget>(limit);
+  return *budget;
 }
 
 }  // namespace tutti::wire

@@ -23,7 +23,7 @@ void Exchange::attach(Connection& connection, uint32_t stream, bool opener) {
   opener_ = opener;
   credit = connection.peer().stream_window;
   window_ = connection.limits().stream_window;
-  consumed_ = 0;
+  consumed_ = leased_ = 0;
   peer_is_done_ = end_announced_ = broken_ = false;
 }
 
@@ -42,10 +42,12 @@ Exchange::Progress Exchange::begin_send(FrameType type, uint8_t flags, Bytes hea
                                         const MessageRef& message) {
   if (!connection_->has_room()) return Progress::no_room;
   if (message.size() > kMaxInlineMessage) return start_bulk(type, flags, head, message);
-  if (credit < message.size()) return Progress::no_credit;
-  credit -= message.size();
+  const bool counts = message.exists() && type != FrameType::failure;
+  const uint64_t cost = counts ? message_cost(message.size()) : 0;
+  if (credit < cost) return Progress::no_credit;
+  credit -= cost;
   flags |= side_flag();
-  if (message.exists()) flags |= FrameFlags::message;
+  if (counts) flags |= FrameFlags::message;
   connection_->outbox().add(type, flags, stream_, head.size() + message.size(),
                             [&](std::byte* payload) {
                               payload = std::copy(head.begin(), head.end(), payload);
@@ -75,7 +77,12 @@ void Exchange::bulk_done() {
 void Exchange::abandon(Error why) {
   if (connection_ == nullptr) return;
   connection_->control(FrameType::cancel, side_flag(), stream_, {});
-  connection_->abandon_slot(stream_);
+  // An end that was announced is the other side's last word: no other would free the slot.
+  if (arriving_ && arriving_->end) {
+    connection_->free_slot(stream_);
+  } else {
+    connection_->abandon_slot(stream_);
+  }
   close(fail(std::move(why)));
 }
 
@@ -85,16 +92,19 @@ void Exchange::send_failure(const Error& error) {
 }
 
 void Exchange::close(Result<void> status) {
-  Connection& connection = *std::exchange(connection_, nullptr);
+  if (budget_wait_.linked()) arrivals().withdraw(budget_wait_);
+  connection_ = nullptr;
   stop();
-  budget_wait_.unlink();
-  budget_wait_.bytes = 0;
   arriving_.reset();
-  if (budget_held_ != 0) connection.return_budget(std::exchange(budget_held_, 0));
   if (sending_ != nullptr)
     sending_->finish(status ? Error(Code::unavailable, "the other side ended the call")
                             : status.error());
   ended(std::move(status));
+}
+
+void Exchange::orphan() {
+  connection_ = nullptr;
+  budget_wait_.unlink();
 }
 
 Result<void> Exchange::receive(const Frame& frame) {
@@ -118,8 +128,9 @@ Result<void> Exchange::receive_messages(const Frame& frame, Bytes payload) {
   const bool end = frame.type == FrameType::end;
   const bool last = end || frame.has(FrameFlags::last);
   if (end && !opener_) return fail(Code::corrupt, "it ended a call that we answer");
-  if (peer_is_done_) return fail(Code::corrupt, "it sent a message after its last");
   if (arriving_) return fail(Code::corrupt, "it sent a message inside a message");
+  const bool bare_end = end && !frame.has(FrameFlags::large) && !frame.has(FrameFlags::message);
+  if (peer_is_done_ && !bare_end) return fail(Code::corrupt, "it sent a message after its last");
   peer_is_done_ = last;
   if (frame.has(FrameFlags::large)) return announce(payload, last, end);
   if (frame.has(FrameFlags::message)) return receive_message(payload, last, end);
@@ -135,10 +146,11 @@ Result<void> Exchange::receive_messages(const Frame& frame, Bytes payload) {
 Result<void> Exchange::receive_message(Bytes message, bool last, bool end) {
   if (message.size() > kMaxInlineMessage)
     return fail(Code::corrupt, "a message of {} bytes must be announced", message.size());
-  TRY_DO(take_window(message.size()));
+  const uint64_t cost = message_cost(message.size());
+  TRY_DO(take_window(cost));
   // The slot is free before the caller hears of it: it may call again at once.
   if (end) connection_->free_slot(stream_);
-  deliver({message}, last);
+  deliver({.bytes = message, .window = cost}, last);
   if (end && open()) close({});
   return {};
 }
@@ -149,21 +161,25 @@ Result<void> Exchange::announce(Bytes payload, bool last, bool end) {
   if (total <= kMaxInlineMessage || total > connection_->limits().max_message)
     return fail(Code::corrupt, "it announced a message of {} bytes; {} to {} can be", total,
                 kMaxInlineMessage + 1, connection_->limits().max_message);
-  arriving_.emplace(Blob::uninitialised(total), 0, last, end);
-  budget_wait_.bytes = total;
+  arriving_.emplace(total, last, end);
   ask_budget();
   return {};
 }
 
+Budget& Exchange::arrivals() { return connection_->receiving(); }
+
 void Exchange::ask_budget() {
-  const uint64_t bytes = budget_wait_.bytes;
-  const bool within = budget_held_ + bytes <= connection_->limits().stream_budget;
-  if (budget_held_ == 0 || within) connection_->ask_budget(budget_wait_);
+  const uint64_t bytes = arriving_->total;
+  const bool within = leased_ + bytes <= connection_->limits().stream_budget;
+  if (leased_ != 0 && !within) return;  // until the consumer takes something
+  budget_wait_.bytes = bytes;
+  arrivals().ask(budget_wait_);
 }
 
-void Exchange::budget_granted() {
-  const uint64_t bytes = std::exchange(budget_wait_.bytes, 0);
-  budget_held_ += bytes;
+void Exchange::budget_granted(Lease lease) {
+  const uint64_t bytes = lease.bytes();
+  leased_ += bytes;
+  arriving_->lease = std::move(lease);
   // The last message of a call needs no more than the window, if it fits.
   if (!arriving_->last || bytes > window_) grant(bytes);
 }
@@ -175,13 +191,24 @@ void Exchange::grant(uint64_t bytes) {
   connection_->control(FrameType::credit, side_flag(), stream_, payload);
 }
 
+MutableBytes Exchange::Arriving::room(size_t size, uint64_t window) {
+  if (blob.size() - filled < size) {
+    const uint64_t whole = lease.bytes() != 0 ? total : std::min(total, filled + window);
+    Blob larger = Blob::uninitialised(whole);
+    const Bytes begun = blob.bytes().first(filled);
+    std::copy(begun.begin(), begun.end(), larger.writable().begin());
+    blob = std::move(larger);
+  }
+  return blob.writable().subspan(filled, size);
+}
+
 Result<MutableBytes> Exchange::place(const FrameHeader& header) {
   if (!arriving_) return fail(Code::corrupt, "data came for a message that was not announced");
-  const MutableBytes rest = arriving_->blob.writable().subspan(arriving_->filled);
-  if (header.length > rest.size())
-    return fail(Code::corrupt, "{} bytes came for the last {} of a message", header.length,
-                rest.size());
-  return rest.first(header.length);
+  const uint64_t rest = arriving_->total - arriving_->filled;
+  if (header.length > rest)
+    return fail(Code::corrupt, "{} bytes came for the last {} of a message", header.length, rest);
+  TRY_DO(check_window(header.length));
+  return arriving_->room(header.length, window_);
 }
 
 Result<void> Exchange::receive_data(const Frame& frame) {
@@ -191,20 +218,24 @@ Result<void> Exchange::receive_data(const Frame& frame) {
   TRY_DO(take_window(to.size()));
   if (!frame.in_place) std::copy(frame.payload.begin(), frame.payload.end(), to.begin());
   arriving_->filled += to.size();
-  if (arriving_->filled < arriving_->blob.size()) return {};
-  const Arriving message = *std::exchange(arriving_, std::nullopt);
-  // Bytes are left to ask for when all of it came within the window.
-  const bool budgeted = std::exchange(budget_wait_.bytes, 0) == 0;
-  budget_wait_.unlink();
+  if (arriving_->filled < arriving_->total) return {};
+  Arriving message = *std::exchange(arriving_, std::nullopt);
+  // Without a lease all of it came within the window.
+  if (budget_wait_.linked()) arrivals().withdraw(budget_wait_);
+  const uint64_t window = message.lease.bytes() == 0 ? message.total : 0;
   if (message.end) connection_->free_slot(stream_);
-  deliver({message.blob.bytes(), &message.blob, budgeted}, message.last);
+  deliver({message.blob.bytes(), &message.blob, window, &message.lease}, message.last);
   if (message.end && open()) close({});
   return {};
 }
 
+Result<void> Exchange::check_window(uint64_t bytes) const {
+  if (bytes <= window_) return {};
+  return fail(Code::corrupt, "it sent {} bytes with credit for {}", bytes, window_);
+}
+
 Result<void> Exchange::take_window(uint64_t bytes) {
-  if (bytes > window_)
-    return fail(Code::corrupt, "it sent {} bytes with credit for {}", bytes, window_);
+  TRY_DO(check_window(bytes));
   window_ -= bytes;
   return {};
 }
@@ -231,16 +262,14 @@ Result<void> Exchange::receive_failure(Bytes payload) {
   return {};
 }
 
-void Exchange::consumed(uint64_t bytes, bool budgeted) {
+void Exchange::consumed(uint64_t window, uint64_t leased) {
   if (!open()) return;
-  if (budgeted) {
-    budget_held_ -= bytes;
-    connection_->return_budget(bytes);
-    if (budget_wait_.bytes != 0 && !budget_wait_.linked()) ask_budget();
-  } else if (!peer_is_done_) {
-    consumed_ += bytes;
-    if (consumed_ >= connection_->limits().stream_window / 2) grant(std::exchange(consumed_, 0));
-  }
+  leased_ -= leased;
+  const bool unasked = arriving_ && arriving_->lease.bytes() == 0 && !budget_wait_.linked();
+  if (unasked) ask_budget();
+  if (peer_is_done_) return;
+  consumed_ += window;
+  if (consumed_ >= connection_->limits().stream_window / 2) grant(std::exchange(consumed_, 0));
 }
 
 Exchange::Send::~Send() {

@@ -7,7 +7,7 @@
 //
 // Credit: a side may send as many bytes of messages as the other has granted for this call, at
 // first its stream_window. What is consumed is granted again. A large message is granted when it is
-// announced, out of the connection's receive_budget.
+// announced, out of one of the connection's budgets, and takes memory only then.
 #pragma once
 
 #include <optional>
@@ -58,7 +58,11 @@ class Exchange : private BulkSend {
   void close(Result<void> status);
   void send_failure(const Error& error);
   // The consumer has taken a message: the other side may send as much again.
-  void consumed(uint64_t bytes, bool budgeted);
+  void consumed(uint64_t window, uint64_t leased);
+  // The connection is gone without having run to its end.
+  void orphan();
+  // What large messages that come on this call are granted from.
+  virtual Budget& arrivals();
 
   Connection* connection_ = nullptr;
   uint32_t stream_ = 0;
@@ -77,33 +81,38 @@ class Exchange : private BulkSend {
   Result<void> receive_data(const Frame& frame);
   Result<void> receive_credit(Bytes payload);
   Result<void> receive_failure(Bytes payload);
+  Result<void> check_window(uint64_t bytes) const;
   Result<void> take_window(uint64_t bytes);
   void grant(uint64_t bytes);
   void ask_budget();
-  void budget_granted();
+  void budget_granted(Lease lease);
   Progress begin_send(FrameType type, uint8_t flags, Bytes head, const MessageRef& message);
   Progress start_bulk(FrameType type, uint8_t flags, Bytes head, const MessageRef& message);
   void bulk_done() override;
   uint8_t side_flag() const { return opener_ ? FrameFlags::opener : uint8_t{0}; }
 
-  // A large message that is being received.
+  // A large message that is being received. Its memory is taken when its bytes come: all of it
+  // with a lease, without one no more than the window lets come.
   struct Arriving {
-    Blob blob;
+    uint64_t total;
+    bool last;
+    bool end;
+    Lease lease = {};
+    Blob blob = {};
     size_t filled = 0;
-    bool last = false;
-    bool end = false;
+
+    MutableBytes room(size_t size, uint64_t window);
   };
-  // Stands in the connection's queue while the budget is spent.
-  struct BudgetWait : ListNode {
+  struct BudgetWait final : Budget::Wait {
     explicit BudgetWait(Exchange& exchange) : exchange(exchange) {}
+    void granted(Lease lease) override { exchange.budget_granted(std::move(lease)); }
     Exchange& exchange;
-    uint64_t bytes = 0;
   };
 
   Send* sending_ = nullptr;
   std::optional<Arriving> arriving_;
   BudgetWait budget_wait_{*this};
-  uint64_t budget_held_ = 0;
+  uint64_t leased_ = 0;    // by messages that came and were not consumed
   uint64_t window_ = 0;    // bytes the other side may still send
   uint64_t consumed_ = 0;  // bytes consumed and not yet granted again
   bool peer_is_done_ = false;

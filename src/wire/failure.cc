@@ -2,14 +2,25 @@
 
 #include <algorithm>
 
+#include "wire/limits.h"
 #include "wire/wire.pb.h"
 
 namespace tutti::wire {
 
 namespace {
-// A message a person can read; with the contexts it stays below one frame.
+// A message a person can read, and what was being done.
 constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxContexts = 16;
+constexpr size_t kMaxContext = 512;
+static_assert(kMaxText + kMaxContexts * (kMaxContext + 8) + 16 <= kMaxInlineMessage,
+              "a failure, tags and lengths included, is a small frame");
+
+// What the peer says when its side gave up is no reason for ours to act as if we had. A code of a
+// newer version means nothing here, but that it failed.
+Code code_of(uint32_t code) {
+  if (code > static_cast<uint32_t>(Code::internal)) return Code::internal;
+  return static_cast<Code>(code) == Code::cancelled ? Code::unavailable : static_cast<Code>(code);
+}
 }  // namespace
 
 std::string encode_failure(const Error& error) {
@@ -18,7 +29,7 @@ std::string encode_failure(const Error& error) {
   failure.set_message(error.message().substr(0, kMaxText));
   const auto& contexts = error.contexts();
   for (size_t i = 0; i < std::min(contexts.size(), kMaxContexts); ++i)
-    failure.add_contexts(contexts[i].substr(0, kMaxText));
+    failure.add_contexts(contexts[i].substr(0, kMaxContext));
   return failure.SerializeAsString();
 }
 
@@ -26,10 +37,10 @@ Result<Error> decode_failure(Bytes payload) {
   proto::Failure failure;
   if (!failure.ParseFromArray(payload.data(), static_cast<int>(payload.size())))
     return fail(Code::corrupt, "a failure that does not parse");
-  // A code of a newer version means nothing here, but that it failed.
-  const bool known = failure.code() <= static_cast<uint32_t>(Code::internal);
-  Error error(known ? static_cast<Code>(failure.code()) : Code::internal, failure.message());
-  for (const std::string& context : failure.contexts()) error = error.context(context);
+  Error error(code_of(failure.code()), failure.message().substr(0, kMaxText));
+  const auto contexts = std::min<size_t>(kMaxContexts, failure.contexts_size());
+  for (size_t i = 0; i < contexts; ++i)
+    error = error.context(failure.contexts(static_cast<int>(i)).substr(0, kMaxContext));
   return error;
 }
 

@@ -99,6 +99,9 @@ class FrameReader {
   // The next frame, or nothing when more bytes are needed. After an error the reader is done.
   Result<std::optional<Frame>> next();
 
+  // The next rooms are small until much comes again.
+  void read_less() { read_size_ = ReadSize(); }
+
   void set_max_payload(uint32_t max_payload) { max_payload_ = max_payload; }
   // Whether a frame has begun and is not complete.
   bool mid_frame() const { return header_.has_value() || inbox_.size() > given_; }

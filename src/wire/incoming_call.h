@@ -1,8 +1,10 @@
 // A call that the other side opened and one of our handlers answers.
 //
 // The handler runs as a strand of the call's own scope: cancelling the call cancels the handler and
-// whatever it is waiting for. Records are pooled by their connection; one is used again only after
-// its strand has returned.
+// whatever it is waiting for. A large request holds its part of the connection's budget until its
+// handler has returned, a large reply until it was sent; a unary call does not start while too many
+// replies wait. Records are pooled by their connection; one is used again only after its strand has
+// returned.
 #pragma once
 
 #include <optional>
@@ -27,8 +29,10 @@ class IncomingCall final : public StreamExchange, private Timer {
   const Handler& handler() const { return *handler_; }
 
   // Sends the reply of a unary call, or the end of a streaming one (no message).
-  Send reply(MessageRef message) { return {*this, FrameType::end, FrameFlags::last, message}; }
-  // The handler is done; an error is sent to the caller, success was sent by reply().
+  Send reply(MessageRef message);
+  // Sends what encode_failure() made of the handler's error.
+  Send refuse(const Blob& failure) { return {*this, FrameType::failure, 0, failure}; }
+  // The handler is done and has answered, or could not: then the error is sent now.
   void finish(Result<void> status);
 
  private:
@@ -41,13 +45,29 @@ class IncomingCall final : public StreamExchange, private Timer {
   void cancelled_by_peer() override;
   void ended(Result<void> status) override;
   void fire() override;
+  Budget& arrivals() override;
   void start(const Received* first);
+  void refuse_request();
+  void leave();
+  void orphan();
+
+  // Stands in the queue of calls that wait for replies to be sent.
+  struct StartWait final : Budget::Wait {
+    explicit StartWait(IncomingCall& call) : call(call) {}
+    void granted(Lease lease) override;
+    IncomingCall& call;
+    Blob request;
+  };
 
   CallContext context_;
   const Handler* handler_ = nullptr;
   std::optional<Scope> scope_;
+  StartWait start_wait_{*this};
+  Lease request_;
+  Lease reply_;
   bool started_ = false;
   bool late_ = false;
+  bool unwanted_ = false;
 };
 
 }  // namespace tutti::wire

@@ -20,30 +20,41 @@ constexpr bool kKeep =
 // A blob may outlive what its thread kept.
 thread_local bool kept_is_gone = false;
 
-// By size, a power of two.
+// Sizes are kept apart by steps of an eighth of their leading bit.
+constexpr size_t kSteps = 8;
+
+struct SizeClass {
+  explicit SizeClass(size_t size) {
+    const size_t step = std::bit_floor(size) / kSteps;
+    bytes = (size + step - 1) / step * step;
+    const auto doublings = static_cast<size_t>(std::bit_width(bytes)) - 1;
+    index = doublings * kSteps + (bytes - std::bit_floor(bytes)) / (std::bit_floor(bytes) / kSteps);
+  }
+  size_t bytes;
+  size_t index;
+};
+
 class Kept {
  public:
   ~Kept() { kept_is_gone = true; }
 
-  Buffer take(size_t size) {
-    std::vector<Buffer>& buffers = classes_[class_of(size)];
-    if (buffers.empty()) return std::make_unique_for_overwrite<std::byte[]>(size);
+  Buffer take(SizeClass size) {
+    std::vector<Buffer>& buffers = classes_[size.index];
+    if (buffers.empty()) return std::make_unique_for_overwrite<std::byte[]>(size.bytes);
     Buffer buffer = std::move(buffers.back());
     buffers.pop_back();
-    bytes_ -= size;
+    bytes_ -= size.bytes;
     return buffer;
   }
-  void give(Buffer buffer, size_t size) {
-    if (!kKeep || bytes_ + size > kMostKept) return;
-    classes_[class_of(size)].push_back(std::move(buffer));
-    bytes_ += size;
+  void give(Buffer buffer, SizeClass size) {
+    if (!kKeep || bytes_ + size.bytes > kMostKept) return;
+    classes_[size.index].push_back(std::move(buffer));
+    bytes_ += size.bytes;
   }
   size_t bytes() const { return bytes_; }
 
  private:
-  static size_t class_of(size_t size) { return static_cast<size_t>(std::countr_zero(size)); }
-
-  std::array<std::vector<Buffer>, 64> classes_;
+  std::array<std::vector<Buffer>, 64 * kSteps> classes_;
   size_t bytes_ = 0;
 };
 
@@ -52,7 +63,7 @@ thread_local Kept kept;
 }  // namespace
 
 std::shared_ptr<std::byte[]> take_large_buffer(size_t size) {
-  const size_t whole = std::bit_ceil(size);
+  const SizeClass whole(size);
   Buffer buffer = kept.take(whole);
   const auto give_back = [whole](std::byte* memory) {
     Buffer returned(memory);

@@ -1,5 +1,6 @@
 // Memory of large messages, kept by each thread for the next one. Taking megabytes from the kernel
-// and giving them back with every message costs more than moving their bytes.
+// and giving them back with every message costs more than moving their bytes. Sizes are rounded up,
+// by less than an eighth, so that messages of about the same size can use each other's.
 #pragma once
 
 #include <cstddef>

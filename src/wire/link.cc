@@ -14,6 +14,12 @@ void empty(std::string& text) {
 
 }  // namespace
 
+void Link::release_idle() {
+  read_size_ = ReadSize();
+  for (std::string* text : {&opened_, &travelled_out_})
+    if (text->empty()) text->shrink_to_fit();
+}
+
 Task<Result<Identity>> Link::handshake(FrameReader& reader) {
   auto identity = co_await seal_->handshake(*stream_);
   if (!identity) co_return identity;

@@ -25,6 +25,8 @@ class Link {
   Task<Result<void>> finish();
   // Closes both directions at once; nobody may be receiving or sending.
   void drop() { stream_.reset(); }
+  // Gives back what a busy moment took and nothing is in.
+  void release_idle();
 
  private:
   Result<bool> open(Bytes travelled, FrameReader& reader);

@@ -30,6 +30,13 @@ class MemoryPipe {
     move();
   }
   size_t size() const { return bytes_.size(); }
+  void trim() { bytes_.shrink_to_fit(); }
+  // What was written and not read.
+  std::string take() {
+    std::string taken = std::exchange(bytes_, std::string());
+    move();
+    return taken;
+  }
   uint64_t written() const { return written_; }
   // Adds bytes that nobody wrote.
   void inject(std::string_view bytes) {

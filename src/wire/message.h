@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "wire/blob.h"
+#include "wire/budget.h"
 
 namespace tutti::wire {
 
@@ -40,7 +41,8 @@ class MessageRef {
 struct Received {
   Bytes bytes;
   const Blob* owned = nullptr;
-  bool budgeted = false;  // it holds a part of the connection's receive budget, not of the window
+  uint64_t window = 0;     // bytes of the call's window that it takes
+  Lease* lease = nullptr;  // what it takes of a budget instead; whoever keeps it keeps that too
 
   Blob to_blob() const { return owned != nullptr ? *owned : Blob::copy_of(bytes); }
 };

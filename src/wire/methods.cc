@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "wire/failure.h"
 #include "wire/incoming_call.h"
 
 namespace tutti::wire {
@@ -38,12 +39,14 @@ CallContext& context_of(IncomingCall& call) { return call.context(); }
 StreamExchange& exchange_of(IncomingCall& call) { return call; }
 
 Task<void> finish_call(IncomingCall& call, const MessageRef* reply, const Error* error) {
-  if (error != nullptr) {
-    call.finish(fail(*error));
+  if (error == nullptr) {
+    auto sent = co_await call.reply(*reply);
+    call.finish(std::move(sent));
     co_return;
   }
-  auto sent = co_await call.reply(*reply);
-  call.finish(std::move(sent));
+  const Blob failure = Blob::copy_of(as_bytes(encode_failure(*error)));
+  auto told = co_await call.refuse(failure);
+  call.finish(told ? Result<void>() : fail(*error));
 }
 
 }  // namespace detail

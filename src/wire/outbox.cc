@@ -57,6 +57,12 @@ Bytes Outbox::take_piece() {
   return piece;
 }
 
+void Outbox::release_idle() {
+  if (filling_.empty()) filling_.release();
+  if (writing_.empty()) writing_.release();
+  if (pieces_ && pieces_->count == 0) pieces_.reset();
+}
+
 void Outbox::done() {
   writing_.clear();
   if (writing_.capacity() > kKeptCapacity) writing_.release();

@@ -62,6 +62,8 @@ class Outbox {
   // The next batch, valid until done(); empty when there is nothing.
   std::span<const Bytes> take();
   void done();
+  // Gives memory back that nothing is in.
+  void release_idle();
 
  private:
   // Bounds a batch: small frames that come while it is written wait for it.

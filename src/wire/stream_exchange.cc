@@ -3,7 +3,7 @@
 namespace tutti::wire {
 
 void StreamExchange::reset() {
-  queue_.clear();
+  queue_ = std::vector<Queued>();
   head_ = 0;
   no_more_ = false;
   status_.reset();
@@ -12,12 +12,13 @@ void StreamExchange::reset() {
 void StreamExchange::deliver(const Received& message, bool last) {
   no_more_ = last;
   if (receiver_ == nullptr) {
-    queue_.emplace_back(message.to_blob(), message.budgeted);
+    Lease lease = message.lease != nullptr ? std::move(*message.lease) : Lease();
+    queue_.emplace_back(message.to_blob(), std::move(lease), message.window);
     return;
   }
   Receive& receiver = *receiver_;
   receiver.finish(receiver.take(message));
-  consumed(message.bytes.size(), message.budgeted);
+  consumed(message.window, message.lease != nullptr ? message.lease->bytes() : 0);
 }
 
 void StreamExchange::no_more() {
@@ -54,8 +55,8 @@ bool StreamExchange::Receive::await_ready() {
     outcome_ = fail(cancelled_error());
   } else if (!exchange_.queue_.empty()) {
     const Queued first = exchange_.pop();
-    outcome_ = take({first.blob.bytes(), &first.blob, first.budgeted});
-    exchange_.consumed(first.blob.size(), first.budgeted);
+    outcome_ = take({.bytes = first.blob.bytes(), .owned = &first.blob});
+    exchange_.consumed(first.window, first.lease.bytes());
   } else if (exchange_.status_ && !*exchange_.status_) {
     outcome_ = fail(exchange_.status_->error());
   } else {

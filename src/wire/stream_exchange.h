@@ -24,12 +24,14 @@ class StreamExchange : public Exchange {
   void deliver(const Received& message, bool last) override;
   void no_more() override;
   void ended(Result<void> status) override;
+  // Forgets everything, unread messages and their memory too.
   void reset();
 
  private:
   struct Queued {
     Blob blob;
-    bool budgeted;
+    Lease lease;
+    uint64_t window;
   };
   Queued pop();
 

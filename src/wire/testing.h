@@ -20,6 +20,8 @@ inline constexpr Method<Blob, Blob> kEcho{"test.echo"};
 inline constexpr Method<Blob, Blob> kSleep{"test.sleep"};
 inline constexpr Method<Blob, Blob> kFail{"test.fail"};
 inline constexpr Method<Blob, Blob> kNested{"test.nested"};
+inline constexpr Method<Blob, Blob> kStubborn{"test.stubborn"};
+inline constexpr Method<Blob, Blob> kGrow{"test.grow"};
 inline constexpr StreamMethod<Blob, Blob> kEchoStream{"test.echo_stream"};
 inline constexpr StreamMethod<Blob, Blob> kDeaf{"test.deaf"};
 inline constexpr StreamMethod<Blob, Blob> kFlood{"test.flood"};
@@ -31,6 +33,8 @@ struct TestService {
     methods.add(kSleep, *this, &TestService::sleep);
     methods.add(kFail, *this, &TestService::fail_it);
     methods.add(kNested, *this, &TestService::nested);
+    methods.add(kStubborn, *this, &TestService::stubborn);
+    methods.add(kGrow, *this, &TestService::grow);
     methods.add(kEchoStream, *this, &TestService::echo_stream);
     methods.add(kDeaf, *this, &TestService::deaf);
     methods.add(kFlood, *this, &TestService::flood);
@@ -61,6 +65,20 @@ struct TestService {
     auto reply = co_await call.connection.call(kSleep, again, options);
     co_return reply;
   }
+  // Takes another ten seconds after it was cancelled.
+  Task<Result<Blob>> stubborn(CallContext&, const Blob& request) {
+    ++started;
+    auto slept = co_await clock.sleep_until(kNever);
+    ++cancelled;
+    const Shield until_done;
+    auto done = co_await clock.sleep(10s);
+    co_return request;
+  }
+  // Replies with as many bytes as the request says.
+  Task<Result<Blob>> grow(CallContext&, const Blob& request) {
+    ++started;
+    co_return blob_of(std::string(std::stoul(text_of(request)), 'g'));
+  }
   Task<Result<void>> echo_stream(CallContext&, ServerStream<Blob, Blob>& stream) {
     for (;;) {
       auto message = co_await stream.recv();
@@ -70,11 +88,11 @@ struct TestService {
       if (!sent) co_return sent;
     }
   }
-  // Never reads.
+  // Never reads, and has much to say in the end.
   Task<Result<void>> deaf(CallContext&, ServerStream<Blob, Blob>&) {
     auto slept = co_await clock.sleep_until(kNever);
     ++cancelled;
-    co_return slept;
+    co_return fail(slept.error().context(std::string(400, '!')));
   }
   // Sends for ever.
   Task<Result<void>> flood(CallContext&, ServerStream<Blob, Blob>& stream) {
@@ -177,6 +195,13 @@ struct TestPeers {
   Scope root{Scope::Root{}};
   Scope calls{Scope::Root{}};
 };
+
+inline std::string frame(FrameType type, uint8_t flags, uint32_t stream, std::string_view payload) {
+  std::string bytes(kFrameHeaderSize, '\0');
+  bytes += payload;
+  store_frame_header(as_mutable_bytes(bytes).data(), type, flags, stream, as_bytes(payload));
+  return bytes;
+}
 
 inline bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
