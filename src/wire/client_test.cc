@@ -71,7 +71,8 @@ struct ClientBench {
     if (!connection) bench.log.push_back(connection.error().text());
     if (!connection) co_return;
     const Blob request = blob_of(text);
-    auto reply = co_await (*connection)->call(method, request);
+    const CallOptions options{.deadline = bench.now() + 1h};
+    auto reply = co_await (*connection)->call(method, request, options);
     bench.log.push_back(reply ? text_of(*reply) : reply.error().text());
   }
   void call(Method<Blob, Blob> method, std::string text) {
