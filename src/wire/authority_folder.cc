@@ -1,5 +1,10 @@
 #include "wire/authority_folder.h"
 
+#include <optional>
+#include <vector>
+
+#include "base/log.h"
+
 namespace tutti::wire {
 
 namespace {
@@ -16,6 +21,25 @@ std::string folder_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// With all that leads to it, and so that a crash takes none of them away.
+Task<Result<void>> make_folder(World& world, std::string folder) {
+  std::vector<std::string> missing;
+  for (std::string at = folder; missing.empty() || at != missing.back(); at = folder_of(at)) {
+    auto info = co_await world.disk().info(at);
+    if (info) break;
+    if (info.error().code() != Code::not_found) co_return fail(info.error());
+    missing.push_back(at);
+  }
+  auto made = co_await world.disk().make_directories(folder);
+  if (!made) co_return fail(made.error());
+  for (const std::string& name : missing) {
+    const std::string parent = folder_of(name);
+    auto synced = co_await world.disk().sync_directory(parent);
+    if (!synced) co_return fail(synced.error());
+  }
+  co_return {};
 }
 
 Task<Result<void>> write_new(World& world, std::string path, std::string text, bool secret) {
@@ -69,7 +93,7 @@ Task<Result<Authority>> load_authority(World& world, std::string folder) {
 }
 
 Task<Result<void>> write_authority(World& world, std::string folder, Authority authority) {
-  auto made = co_await world.disk().make_directories(folder);
+  auto made = co_await make_folder(world, folder);
   if (!made) co_return fail(made.error());
   const std::string key_path = folder + "/key.pem";
   const std::string certificate_path = folder + "/certificate.pem";
@@ -103,6 +127,27 @@ Task<Result<void>> make_authority(World& world, std::string folder, std::string 
   const std::string parent = folder_of(folder);
   auto synced = co_await world.disk().sync_directory(parent);
   co_return synced;
+}
+
+Result<void> check_holder(const Certificate& found, const std::string& path, std::string cluster,
+                          const IssueOptions& options) {
+  if (cluster.empty()) cluster = found.identity().cluster;
+  const Identity wanted{std::move(cluster), options.role, options.name};
+  if (found.identity() == wanted) return {};
+  return fail(Code::invalid,
+              "{} is the certificate of {}, not of {}; move it away, or use another folder", path,
+              identity_text(found.identity()), identity_text(wanted));
+}
+
+// The fingerprint of the authority in the folder; nothing when there is none.
+Task<Result<std::optional<std::string>>> authority_in(World& world, std::string folder) {
+  const std::string path = folder + "/authority/certificate.pem";
+  auto pem = co_await read_file(world.disk(), path, kMaxCertificateFileBytes);
+  if (!pem && pem.error().code() == Code::not_found) co_return std::nullopt;
+  if (!pem) co_return fail(pem.error());
+  auto fingerprint = key_fingerprint(*pem);
+  if (!fingerprint) co_return fail(fingerprint.error().context("reading " + path));
+  co_return std::optional<std::string>(*fingerprint);
 }
 
 }  // namespace
@@ -155,32 +200,50 @@ Task<Result<void>> store_certificate(World& world, std::string path, Certificate
   co_return synced;
 }
 
+namespace {
+
+Task<Result<Certificate>> issue_anew(World& world, std::string folder, std::string cluster,
+                                     IssueOptions options) {
+  auto authority = co_await open_authority(world, folder, cluster);
+  if (!authority) co_return fail(authority.error());
+  auto issued = authority->issue(options, now_unix_s(world));
+  if (!issued) co_return fail(issued.error());
+  const std::string path = certificate_path(folder, options.role, options.name);
+  auto stored = co_await store_certificate(world, path, *issued);
+  if (!stored) co_return fail(stored.error());
+  co_return *issued;
+}
+
+}  // namespace
+
 Task<Result<Certificate>> obtain_certificate(World& world, std::string folder, std::string cluster,
                                              IssueOptions options) {
   const std::string path = certificate_path(folder, options.role, options.name);
   auto present = co_await load_certificate(world, path);
-  const bool absent = !present && present.error().code() == Code::not_found;
-  if (!present && !absent) co_return fail(present.error());
-  const int64_t now = now_unix_s(world);
-  if (present && !present->needs_renewal(now)) co_return present;
-
-  if (present) {
-    const std::string key = folder + "/authority/key.pem";
-    auto has_authority = co_await world.disk().info(key);
-    if (!has_authority && now < present->claim().not_after_unix_s) co_return present;
-    if (!has_authority)
-      co_return fail(Code::denied,
-                     "the certificate in {} expired on {} and there is no authority in {} to renew "
-                     "it; get a new one from the host that holds the cluster's authority",
-                     path, utc_text(present->claim().not_after_unix_s), folder);
+  if (!present && present.error().code() != Code::not_found) co_return fail(present.error());
+  if (!present) {
+    auto first = co_await issue_anew(world, folder, cluster, options);
+    co_return first;
   }
-  auto authority = co_await open_authority(world, folder, cluster);
-  if (!authority) co_return fail(authority.error());
-  auto issued = authority->issue(options, now);
-  if (!issued) co_return fail(issued.error());
-  auto stored = co_await store_certificate(world, path, *issued);
-  if (!stored) co_return fail(stored.error());
-  co_return *issued;
+  CO_TRY_DO(check_holder(*present, path, cluster, options));
+  auto authority = co_await authority_in(world, folder);
+  const bool absent = authority && !authority->has_value();
+  const bool made_anew = authority && !absent && **authority != present->claim().authority;
+  const int64_t now = now_unix_s(world);
+  if (!present->needs_renewal(now) && !made_anew) co_return present;
+
+  const int64_t end = present->claim().not_after_unix_s;
+  if (absent && now < end) co_return present;
+  if (absent)
+    co_return fail(Code::denied,
+                   "the certificate in {} expired on {} and there is no authority in {} to renew "
+                   "it; get a new one from the host that holds the cluster's authority",
+                   path, utc_text(end), folder);
+  auto renewed = co_await issue_anew(world, folder, cluster, options);
+  if (renewed || made_anew || now >= end) co_return renewed;
+  TUTTI_LOG(warn, "cannot renew a certificate",
+            {{"file", path}, {"expires", utc_text(end)}, {"why", renewed.error().text()}});
+  co_return present;
 }
 
 }  // namespace tutti::wire

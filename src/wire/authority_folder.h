@@ -20,8 +20,10 @@ namespace tutti::wire {
 Task<Result<Authority>> open_authority(World& world, std::string folder, std::string cluster);
 
 // The certificate of this role and name: the one in the folder while more than a third of its life
-// is left, else a new one by the authority in that folder (made on first use). A host that has only
-// a certificate and no authority uses it to the end; then the error says how to renew it.
+// is left and the authority is still the one that signed it, else a new one by the authority in
+// that folder (made on first use). A host that has only a certificate, and no authority or none it
+// may read, uses it to the end; then the error says how to renew it. A certificate of somebody else
+// in its place is an error.
 Task<Result<Certificate>> obtain_certificate(World& world, std::string folder, std::string cluster,
                                              IssueOptions options);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/memory_world.h"
 #include "world/sim/simulator.h"
 
 namespace tutti::wire {
@@ -157,6 +158,114 @@ TEST_CASE("a key that others may read is refused with the command that mends it"
   REQUIRE(!refused);
   CHECK(refused.error().code() == Code::denied);
   CHECK(refused.error().text().find("chmod 600 " + path) != std::string::npos);
+}
+
+TEST_CASE("whoever was told of an authority finds it again after a crash right then") {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Simulator sim({.seed = seed, .hosts = 1});
+    std::optional<Authority> before;
+    std::optional<Authority> after;
+    REQUIRE(sim.run(open_into(sim.host(0), "lab", before), 1min));
+    sim.crash(0);
+    sim.run_for(1s);
+    sim.reboot(0);
+    sim.run_for(1s);
+    REQUIRE(sim.run(open_into(sim.host(0), "lab", after), 1min));
+    CHECK(before->certificate_pem() == after->certificate_pem());
+  }
+}
+
+Task<Result<void>> copy_secret(World& world, std::string from, std::string to) {
+  auto certificate = co_await load_certificate(world, from);
+  if (!certificate) co_return fail(certificate.error());
+  auto stored = co_await store_certificate(world, to, *certificate);
+  co_return stored;
+}
+
+std::string refusal_to_obtain(Simulator& sim, const IssueOptions& options) {
+  std::optional<Certificate> certificate;
+  auto refused = sim.run(obtain_into(sim.host(0), options, certificate), 1min);
+  REQUIRE(!refused);
+  return refused.error().text();
+}
+
+TEST_CASE("somebody else's certificate in the place of ours is refused with both names") {
+  Simulator sim({.seed = 1, .hosts = 1});
+  SimHost& host = sim.host(0);
+  std::optional<Certificate> certificate;
+  REQUIRE(sim.run(obtain_into(host, {Role::agent, "node3"}, certificate), 1min));
+  const std::string from = certificate_path(kFolder, Role::agent, "node3");
+  REQUIRE(sim.run(copy_secret(host, from, certificate_path(kFolder, Role::agent, "node4")), 1min));
+  REQUIRE(sim.run(copy_secret(host, from, certificate_path(kFolder, Role::head, "node3")), 1min));
+  CHECK(refusal_to_obtain(sim, {Role::agent, "node4"}) ==
+        kFolder +
+            "/agent-node4.pem is the certificate of agent node3 of cluster lab, not of agent "
+            "node4 of cluster lab; move it away, or use another folder");
+  CHECK(refusal_to_obtain(sim, {Role::head, "node3"}).find("not of head node3 of cluster lab") !=
+        std::string::npos);
+  const Authority office =
+      Authority::create("office", host.clock().unix_ns() / 1'000'000'000).value();
+  const Certificate theirs =
+      office.issue({Role::agent, "node3"}, host.clock().unix_ns() / 1'000'000'000).value();
+  REQUIRE(sim.run(store_certificate(host, from, theirs), 1min));
+  CHECK(refusal_to_obtain(sim, {Role::agent, "node3"})
+            .find("of agent node3 of cluster office, not of agent node3 of cluster lab") !=
+        std::string::npos);
+}
+
+TEST_CASE("a certificate of an authority that was made anew is issued anew, however fresh") {
+  Simulator sim({.seed = 1, .hosts = 1});
+  std::optional<Certificate> before;
+  std::optional<Certificate> after;
+  std::optional<Authority> anew;
+  REQUIRE(sim.run(obtain_into(sim.host(0), {Role::agent, "node3"}, before), 1min));
+  REQUIRE(sim.run(remove_authority(sim.host(0)), 1min));
+  REQUIRE(sim.run(open_into(sim.host(0), "lab", anew), 1min));
+  REQUIRE(sim.run(obtain_into(sim.host(0), {Role::agent, "node3"}, after), 1min));
+  CHECK(after->claim().authority != before->claim().authority);
+  CHECK(after->claim().authority == key_fingerprint(anew->certificate_pem()).value());
+}
+
+TEST_CASE("an authority's key that others may read is refused, a certificate that holds is not") {
+  const LogLines log;
+  Simulator sim({.seed = 1, .hosts = 1});
+  const IssueOptions options{Role::agent, "node3", 3000};
+  std::optional<Authority> authority;
+  std::optional<Certificate> certificate;
+  REQUIRE(sim.run(obtain_into(sim.host(0), options, certificate), 1min));
+  REQUIRE(sim.run(open_into(sim.host(0), "lab", authority), 1min));
+  const std::string key = kFolder + "/authority/key.pem";
+  REQUIRE(sim.run(write_openly(sim.host(0), key, authority->key_pem()), 1min));
+  CHECK(refusal_to_obtain(sim, {Role::agent, "node9"}).find("chmod 600 " + key) !=
+        std::string::npos);
+  sim.run_for(2600s);  // time to renew
+  CHECK(sim.run(obtain_into(sim.host(0), options, certificate), 1min));
+  CHECK(log.count("cannot renew a certificate") == 1);
+  sim.run_for(600s);
+  CHECK(refusal_to_obtain(sim, options).find("chmod 600 " + key) != std::string::npos);
+}
+
+Task<Result<void>> make_unreadable(World& world) {
+  const std::string path = kFolder + "/authority/certificate.pem";
+  auto removed = co_await world.disk().remove(path);
+  if (!removed) co_return fail(removed.error());
+  auto made = co_await world.disk().make_directories(path);
+  co_return made;
+}
+
+TEST_CASE("an authority that cannot be read is not taken for none") {
+  const LogLines log;
+  Simulator sim({.seed = 1, .hosts = 1});
+  const IssueOptions options{Role::agent, "node3", 3000};
+  std::optional<Certificate> certificate;
+  REQUIRE(sim.run(obtain_into(sim.host(0), options, certificate), 1min));
+  REQUIRE(sim.run(make_unreadable(sim.host(0)), 1min));
+  sim.run_for(2600s);
+  CHECK(sim.run(obtain_into(sim.host(0), options, certificate), 1min));
+  sim.run_for(600s);
+  const std::string refusal = refusal_to_obtain(sim, options);
+  CHECK(refusal.find("there is no authority") == std::string::npos);
+  CHECK(refusal.find("authority/certificate.pem") != std::string::npos);
 }
 
 }  // namespace

@@ -84,6 +84,11 @@ class ReadSize {
       size_ = kSmallest;
     }
   }
+  // Nothing came for long: begin small again.
+  void rest() {
+    size_ = kSmallest;
+    small_in_a_row_ = 0;
+  }
   // Lets go of memory that is larger than what is read by now.
   void shrink(Buffer& buffer) const {
     if (buffer.empty() && buffer.capacity() > 4 * size_) buffer.release();

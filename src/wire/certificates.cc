@@ -76,6 +76,14 @@ std::string key_fingerprint(x509_st& certificate) {
   return hex;
 }
 
+Result<std::string> key_fingerprint(std::string_view certificate_pem) {
+  const BioPointer bio = read_bio(certificate_pem);
+  const X509Pointer certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  if (!certificate)
+    return fail(Code::corrupt, "the certificate is damaged ({})", take_openssl_errors());
+  return key_fingerprint(*certificate);
+}
+
 Result<Certificate> Certificate::make(evp_pkey_st* key, x509_st* leaf, x509_st* authority) {
   auto body =
       std::make_shared<Body>(Body{KeyPointer(key), X509Pointer(leaf), X509Pointer(authority), {}});

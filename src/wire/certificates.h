@@ -48,5 +48,6 @@ class Certificate {
 Result<Claim> read_claim(x509_st& certificate);
 // SHA-256 of the certificate's public key, in hex: what Claim::authority holds.
 std::string key_fingerprint(x509_st& certificate);
+Result<std::string> key_fingerprint(std::string_view certificate_pem);
 
 }  // namespace tutti::wire

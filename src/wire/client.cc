@@ -6,6 +6,13 @@
 
 namespace tutti::wire {
 
+namespace {
+// Beside the one that takes calls, those whose peer said goaway and which have calls to finish. A
+// peer that says it again and again must not make us keep them all.
+constexpr size_t kMostConnections = 8;
+constexpr std::string_view kClosing = "the client closes";
+}  // namespace
+
 // Somebody who waits for a connection.
 class Client::Wanted final : public Waiter, private Timer {
  public:
@@ -14,7 +21,8 @@ class Client::Wanted final : public Waiter, private Timer {
   bool await_ready() {
     if (cancelled_already()) error_ = cancelled_error();
     if (client_.closing_) error_ = Error(Code::unavailable, "the client is closed");
-    return error_.has_value() || client_.usable();
+    if (client_.usable()) given_ = client_.current_;
+    return error_.has_value() || given_ != nullptr;
   }
   void await_suspend(std::coroutine_handle<> coroutine) {
     park(coroutine);
@@ -24,10 +32,13 @@ class Client::Wanted final : public Waiter, private Timer {
   }
   Result<std::shared_ptr<Connection>> await_resume() {
     if (error_) return fail(error_->context("connecting to " + client_.address_.text()));
-    return client_.current_;
+    return given_;
   }
   void answer(const Error* error) {
-    if (error != nullptr) error_ = *error;
+    if (error != nullptr)
+      error_ = *error;
+    else
+      given_ = client_.current_;
     client_.world_.clock().disarm(*this);
     wake();
   }
@@ -47,6 +58,7 @@ class Client::Wanted final : public Waiter, private Timer {
   Client& client_;
   Instant deadline_;
   std::optional<Error> error_;
+  std::shared_ptr<Connection> given_;
 };
 
 Client::Client(World& world, Address address, MakeSeal make_seal, const Methods* methods,
@@ -55,7 +67,8 @@ Client::Client(World& world, Address address, MakeSeal make_seal, const Methods*
       address_(std::move(address)),
       make_seal_(std::move(make_seal)),
       methods_(methods),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      longest_pause_(options_.first_pause) {
   if (options_.connection.address.empty()) options_.connection.address = address_.text();
 }
 
@@ -88,42 +101,59 @@ Task<Result<void>> Client::run() {
 }
 
 Task<Result<void>> Client::serve_wanted(Scope& connections) {
-  Duration longest = options_.first_pause;
   for (;;) {
     auto wanted = co_await wanted_.acquire();
     if (!wanted) co_return wanted;
+    const auto made_at = std::exchange(made_at_, std::nullopt);
+    const bool settled = made_at && world_.clock().now() - *made_at >= options_.longest_pause;
+    if (settled) longest_pause_ = options_.first_pause;
+    if (made_at && !settled) {
+      auto slept = co_await pause();
+      if (!slept) co_return slept;
+    }
     while (!waiting_.empty()) {
       auto made = co_await connect();
       if (made) {
-        longest = options_.first_pause;
-        current_ = *made;
-        connections.spawn(keep(current_));
-        answer_all(nullptr);
+        begin(connections, *made);
         break;
       }
       const Error& why = made.error();
-      if (why.code() == Code::cancelled) co_return fail(why);
+      if (Strand::current()->cancelled()) co_return fail(cancelled_error());
       last_error_ = why;
       const bool may_come = why.code() == Code::unavailable || why.code() == Code::deadline;
       if (!may_come) {
         answer_all(&why);
         break;
       }
-      auto slept = co_await pause(longest);
+      auto slept = co_await pause();
       if (!slept) co_return slept;
     }
   }
 }
 
+void Client::begin(Scope& connections, std::shared_ptr<Connection> made) {
+  made_at_ = world_.clock().now();
+  current_ = std::move(made);
+  running_.push_back(current_);
+  if (running_.size() > kMostConnections)
+    running_.front()->close(world_.clock().now(), "too many newer connections have replaced it");
+  connections.spawn(keep(current_));
+  // While it was made: nobody wants it any more, and run() waits for it.
+  if (closing_) return current_->close(close_by_, kClosing);
+  answer_all(nullptr);
+}
+
 Task<void> Client::keep(std::shared_ptr<Connection> connection) {
   auto ended = co_await connection->run();
   if (!ended) TUTTI_LOG(info, "a connection ended", {{"why", ended.error().text()}});
+  std::erase(running_, connection);
+  if (current_ == connection) current_.reset();
 }
 
-Task<Result<void>> Client::pause(Duration& longest) {
+Task<Result<void>> Client::pause() {
   const double part = 0.5 + 0.5 * world_.random().unit();
-  const Duration wait(static_cast<int64_t>(part * static_cast<double>(longest.count())));
-  longest = std::min(2 * longest, options_.longest_pause);
+  const Duration wait(static_cast<int64_t>(part * static_cast<double>(longest_pause_.count())));
+  longest_pause_ = std::min(2 * longest_pause_, options_.longest_pause);
   auto slept = co_await world_.clock().sleep(wait);
   co_return slept;
 }
@@ -143,9 +173,9 @@ Task<Result<std::shared_ptr<Connection>>> Client::connect() {
 }
 
 void Client::close(Instant by) {
-  if (closing_) return;
-  closing_ = true;
-  if (current_ != nullptr) current_->close(by, "the client closes");
+  close_by_ = std::min(close_by_, by);
+  for (const auto& connection : running_) connection->close(close_by_, kClosing);
+  if (std::exchange(closing_, true)) return;
   if (serving_ != nullptr) serving_->cancel();
 }
 

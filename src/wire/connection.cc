@@ -1,8 +1,25 @@
 #include "wire/connection.h"
 
+#include <algorithm>
+
 #include "wire/wire.pb.h"
 
 namespace tutti::wire {
+
+namespace {
+
+// From our half-close, or theirs, to the end of both directions: what is left takes a round trip.
+constexpr Duration kPartingTime = 5s;
+// A person reads it.
+constexpr size_t kMaxReason = 1024;
+
+std::string goaway_payload(std::string_view reason) {
+  proto::GoAway goaway;
+  goaway.set_reason(std::string(reason.substr(0, kMaxReason)));
+  return goaway.SerializeAsString();
+}
+
+}  // namespace
 
 Connection::Connection(Clock& clock, std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal,
                        const Methods* methods, const Limits& limits)
@@ -42,17 +59,19 @@ Task<Result<void>> Connection::run() {
     scope.spawn(read_loop());
     scope.spawn(write_loop());
     clock_.arm(keepalive_, clock_.now() + limits_.keepalive_interval);
+    end_by(end_by_);
     outcome = co_await scope.join();
     running_ = nullptr;
   }
-  link_.drop();
   clock_.disarm(keepalive_);
-  clock_.disarm(close_by_);
   const Error why = outcome ? Error(Code::unavailable, "the connection was closed")
                     : outcome.error().code() == Code::cancelled
                         ? Error(Code::unavailable, "the connection was cut off on this side")
                         : outcome.error();
   end_calls(why);
+  if (!outcome && outcome.error().code() == Code::corrupt) co_await say_why(outcome.error());
+  clock_.disarm(close_by_);
+  link_.drop();
   {
     const Shield until_handlers_return;
     handlers_done_.emplace();
@@ -84,7 +103,7 @@ Task<Result<void>> Connection::read_loop() {
       if (!frame) co_return fail(frame.error());
       if (!*frame) break;
       auto handled = handle(**frame);
-      if (!handled) co_return fail(handled.error().context("the peer broke the protocol"));
+      if (!handled) co_return fail(broken_by(**frame, handled.error()));
     }
     // Handlers and callers that were woken go first, then the writer with what they had to say:
     // one write for all of them, before the next read.
@@ -97,18 +116,45 @@ Task<Result<void>> Connection::read_loop() {
   }
 }
 
+Error Connection::broken_by(const Frame& frame, const Error& error) const {
+  // The side that connected has not liked our hello.
+  if (frame.type == FrameType::reject) return rejection(frame.payload, peer_.text());
+  return error.context("the peer broke the protocol");
+}
+
+// Tells the peer what is wrong with what it said, if that can still be told.
+Task<void> Connection::say_why(Error why) {
+  if (!link_.can_speak()) co_return;
+  Scope scope;
+  running_ = &scope;
+  scope.spawn(last_words(why.text()));
+  end_by(clock_.now() + kPartingTime);
+  auto told = co_await scope.join();
+  running_ = nullptr;
+  static_cast<void>(told);  // nobody is owed more than the try
+}
+
+Task<Result<void>> Connection::last_words(std::string reason) {
+  const std::string goaway = frame_bytes(FrameType::goaway, goaway_payload(reason));
+  const Bytes part = as_bytes(goaway);
+  auto sent = co_await link_.send({&part, 1});
+  // When the seal itself was broken it seals nothing more, and its alert takes the goaway's place.
+  static_cast<void>(sent);
+  auto parted = co_await link_.part();
+  co_return parted;
+}
+
 // The end is in order when nothing was left to say: both sides then finish.
 Result<void> Connection::end_of_stream() {
   if (reader_.mid_frame())
     return fail(Code::unavailable, "the stream ended inside the frame at byte {}",
                 reader_.offset());
   if (calls_in_flight() != 0)
-    return fail(Code::unavailable, "{} closed the connection with {} calls in flight", peer_.text(),
-                calls_in_flight());
-  closing_ = true;
-  while (!slot_waiters_.empty())
-    slot_waiters_.pop_front().refuse(Error(Code::unavailable, "closed by the other side"));
-  outbox_.wake_writer();
+    return fail(Code::unavailable, "{} closed the connection with {} calls in flight{}",
+                peer_.text(), calls_in_flight(), leaving_ ? ": " + leaving_->message() : "");
+  saw_end_ = true;
+  leave(Error(Code::unavailable, fmt::format("{} closed the connection", peer_.text())));
+  end_by(clock_.now() + kPartingTime);
   return {};
 }
 
@@ -123,6 +169,7 @@ Task<Result<void>> Connection::write_loop() {
     if (!sent) co_return fail(sent.error());
     room_came();
   }
+  end_by(clock_.now() + kPartingTime);
   auto finished = co_await link_.finish();
   co_return finished;
 }
@@ -159,20 +206,39 @@ void Connection::keep_alive() {
 }
 
 void Connection::close(Instant by, std::string_view reason) {
+  end_by(by);
   if (closing_ || end_) return;
   closing_ = true;
+  control(FrameType::goaway, 0, 0, as_bytes(goaway_payload(reason)));
+  leave(Error(Code::unavailable, fmt::format("the connection is closing: {}", reason)));
+}
+
+Result<void> Connection::peer_leaves(const Frame& frame) {
   proto::GoAway goaway;
-  goaway.set_reason(std::string(reason));
-  control(FrameType::goaway, 0, 0, as_bytes(goaway.SerializeAsString()));
-  const Error why(Code::unavailable, fmt::format("the connection is closing: {}", reason));
-  while (!slot_waiters_.empty()) slot_waiters_.pop_front().refuse(why);
-  clock_.arm(close_by_, by);
+  if (!goaway.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
+    return fail(Code::corrupt, "a goaway that does not parse");
+  peer_is_leaving_ = true;
+  leave(Error(Code::unavailable, fmt::format("{} takes no more calls: {}", peer_.text(),
+                                             goaway.reason().substr(0, kMaxReason))));
+  return {};
+}
+
+void Connection::leave(Error why) {
+  if (!leaving_) leaving_ = std::move(why);
+  while (!slot_waiters_.empty()) slot_waiters_.pop_front().refuse(*leaving_);
+  outbox_.wake_writer();
+}
+
+void Connection::end_by(Instant by) {
+  end_by_ = std::min(end_by_, by);
+  if (running_ != nullptr && end_by_ != kNever) clock_.arm(close_by_, end_by_);
 }
 
 void Connection::CloseBy::fire() {
-  connection_.cut(Error(Code::deadline,
-                        fmt::format("{} calls were still in flight when the time to close was up",
-                                    connection_.calls_in_flight())));
+  const size_t calls = connection_.calls_in_flight();
+  const std::string what = calls != 0 ? fmt::format("{} calls were still in flight", calls)
+                                      : connection_.peer_.text() + " had not closed its side";
+  connection_.cut(Error(Code::deadline, what + " when the time to close was up"));
 }
 
 }  // namespace tutti::wire

@@ -54,13 +54,13 @@ class Connection final : private DataSink {
   }
 
   // Graceful end: no new calls either way, calls in flight finish, then both sides half-close.
-  // What is not done by then is cut off.
+  // What is not done by then is cut off. Again, with an earlier time, to hurry it.
   void close(Instant by, std::string_view reason = "closing");
   // co_await gives Result<void> once run() is over.
   Event::Wait wait_ended() { return ended_event_.wait(); }
 
   // Whether new calls can be made: false after close(), a goaway and the end.
-  bool usable() const { return !end_ && !closing_ && !peer_is_leaving_; }
+  bool usable() const { return !end_ && !leaving_; }
   const Peer& peer() const { return peer_; }
   const Limits& limits() const { return limits_; }
   Clock& clock() { return clock_; }
@@ -70,6 +70,8 @@ class Connection final : private DataSink {
   uint64_t requests_in_use() const { return requests_ ? requests_->in_use() : 0; }
   uint64_t replies_in_use() const { return replies_ ? replies_->in_use() : 0; }
   size_t queued_bytes() const { return outbox_.queued(); }
+  // Bytes of memory held for what comes and goes, whether something does or not.
+  size_t buffer_bytes() const { return link_.capacity() + reader_.capacity(); }
 
  private:
   friend class Exchange;
@@ -116,7 +118,19 @@ class Connection final : private DataSink {
   void release_idle();
   void cut(Error why);
   void end_calls(const Error& why);
-  bool drained() const { return closing_ && calls_in_flight() == 0 && outbox_.empty(); }
+
+  // How it ends well.
+  Result<void> peer_leaves(const Frame& goaway);
+  void leave(Error why);
+  void end_by(Instant by);
+  // Requests may cross our goaway until the other side has seen it: it half-closes first.
+  bool drained() const {
+    return (peer_is_leaving_ || saw_end_) && calls_in_flight() == 0 && outbox_.empty();
+  }
+  // How it ends otherwise.
+  Error broken_by(const Frame& frame, const Error& error) const;
+  Task<void> say_why(Error why);
+  Task<Result<void>> last_words(std::string reason);
 
   // For exchanges.
   Outbox& outbox() { return outbox_; }
@@ -179,8 +193,11 @@ class Connection final : private DataSink {
   bool heard_ = true;
   bool pinged_ = false;
   bool active_ = true;  // there was more than signs of life since the last one
-  bool closing_ = false;
-  bool peer_is_leaving_ = false;
+  std::optional<Error> leaving_;  // why no calls are made any more
+  Instant end_by_ = kNever;
+  bool closing_ = false;          // we said goaway
+  bool peer_is_leaving_ = false;  // they did
+  bool saw_end_ = false;
 };
 
 }  // namespace tutti::wire

@@ -19,16 +19,7 @@ Result<void> Connection::handle(const Frame& frame) {
     case FrameType::request: return handle_request(frame);
     case FrameType::ping: control(FrameType::pong, 0, 0, frame.payload); return {};
     case FrameType::pong: return {};
-    case FrameType::goaway: {
-      proto::GoAway goaway;
-      if (!goaway.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
-        return fail(Code::corrupt, "a goaway that does not parse");
-      peer_is_leaving_ = true;
-      const Error why(Code::unavailable,
-                      fmt::format("{} takes no more calls: {}", peer_.text(), goaway.reason()));
-      while (!slot_waiters_.empty()) slot_waiters_.pop_front().refuse(why);
-      return {};
-    }
+    case FrameType::goaway: return peer_leaves(frame);
     case FrameType::hello:
     case FrameType::reject:
       return fail(Code::corrupt, "a {} frame in the middle of a connection",
@@ -46,6 +37,7 @@ Result<void> Connection::handle_request(const Frame& frame) {
     return fail(Code::corrupt, "it used slot {} of {}", slot, limits_.max_calls);
   if (slot >= incoming_.size()) incoming_.resize(slot + 1U);
   if (incoming_[slot] != nullptr) return fail(Code::corrupt, "it opened slot {} twice", slot);
+  if (peer_is_leaving_) return fail(Code::corrupt, "it opened a call after its goaway");
 
   const auto refuse = [&](const Error& error) -> Result<void> {
     const std::string payload = encode_failure(error);
@@ -85,7 +77,7 @@ void Connection::call_finished(IncomingCall& call) {
   incoming_pool_.push_back(&call);
   --incoming_busy_;
   if (incoming_busy_ == 0 && handlers_done_) handlers_done_->set();
-  if (closing_) outbox_.wake_writer();
+  if (leaving_) outbox_.wake_writer();
 }
 
 Exchange* Connection::find(uint32_t stream, bool opened_by_peer) const {
@@ -129,7 +121,7 @@ Result<MutableBytes> Connection::place(const FrameHeader& header) {
 
 Result<void> Connection::check_usable(size_t request_bytes) const {
   if (end_) return fail(*end_);
-  if (!usable()) return fail(Code::unavailable, "the connection is closing");
+  if (leaving_) return fail(*leaving_);
   if (request_bytes > peer_.max_message)
     return fail(Code::invalid, "a message of {} bytes is over the peer's limit of {}",
                 request_bytes, peer_.max_message);
@@ -175,7 +167,7 @@ void Connection::free_slot(uint32_t stream) {
   outgoing_free_.push_back(slot);
   --outgoing_busy_;
   serve_slot_waiters();
-  if (closing_) outbox_.wake_writer();
+  if (leaving_) outbox_.wake_writer();
 }
 
 void Connection::abandon_slot(uint32_t stream) { outgoing_[slot_of(stream)].exchange = nullptr; }
@@ -186,8 +178,7 @@ void Connection::forget(Exchange& exchange) {
 
 void Connection::release_idle() {
   outbox_.release_idle();
-  reader_.read_less();
-  link_.release_idle();
+  link_.release_idle(reader_);
   if (incoming_busy_ == 0) {
     incoming_ = std::vector<IncomingCall*>();
     incoming_pool_ = std::vector<IncomingCall*>();

@@ -179,7 +179,7 @@ TEST_CASE("closing lets calls in flight finish and refuses new ones") {
   peers.server->close(peers.clock.now() + 1s, "upgrade");
   peers.clock.advance(1ms);
   CHECK(!peers.client->usable());
-  CHECK(has(peers.call_now(kEcho, "late"), "closing"));
+  CHECK(has(peers.call_now(kEcho, "late"), "agent node7 (mem:1) takes no more calls: upgrade"));
   CHECK(peers.log.empty());
   peers.clock.advance(60ms);
   CHECK(peers.log == std::vector<std::string>{"50"});
@@ -196,8 +196,52 @@ TEST_CASE("a request that crosses the goaway is refused unstarted") {
   peers.to_client->release();
   peers.clock.advance(10ms);
   CHECK(peers.codes.at(0) == Code::unavailable);
+  CHECK(has(peers.log.at(0), "not started: this side is closing"));
   CHECK(peers.at_server.started == 0);
+  CHECK(peers.client_end == "well");
   CHECK(peers.server_end == "well");
+}
+
+TEST_CASE("both sides may close at once, with requests on their way to each other") {
+  TestPeers peers;
+  peers.to_client->hold();
+  peers.to_server->hold();
+  peers.call(kSleep, "5");
+  peers.calls.spawn(TestPeers::note_call(peers, *peers.server, kSleep, "5", {}));
+  peers.clock.advance(0ms);
+  peers.server->close(peers.clock.now() + 1s, "one");
+  peers.client->close(peers.clock.now() + 1s, "two");
+  peers.clock.advance(1ms);
+  peers.to_client->release();
+  peers.to_server->release();
+  peers.clock.advance(1ms);
+  REQUIRE(peers.log.size() == 2);
+  for (const std::string& answer : peers.log) CHECK(has(answer, "not started"));
+  CHECK(peers.client_end == "well");
+  CHECK(peers.server_end == "well");
+}
+
+TEST_CASE("a connection is closed by the earliest time it was given") {
+  TestPeers peers;
+  peers.call(kSleep, "7200000", {.deadline = peers.clock.now() + 2h});
+  peers.clock.advance(1ms);
+  peers.server->close(peers.clock.now() + 1h);
+  peers.server->close(peers.clock.now() + 1s);
+  peers.server->close(peers.clock.now() + 2h);
+  peers.clock.advance(2s);
+  CHECK(has(peers.server_end, "1 calls were still in flight when the time to close was up"));
+}
+
+TEST_CASE("a peer that says goaway is left, whether it closes or not") {
+  TestPeers peers;
+  peers.to_server->hold();
+  peers.server->close(peers.clock.now() + 1h);
+  peers.clock.advance(1s);
+  CHECK(!peers.client->usable());
+  CHECK(peers.client_end.empty());
+  peers.clock.advance(5s);
+  CHECK(has(peers.client_end, "the time to close was up"));
+  peers.to_server->release();
 }
 
 TEST_CASE("what does not finish by the closing deadline is cut off") {

@@ -97,7 +97,7 @@ TEST_CASE("an answerer that breaks the protocol is cut off with a reason") {
     peer.call(kEcho, "x");
     const uint32_t stream = peer.hear().at(0).stream;
     peer.say(frame(wrong.type, wrong.flags, stream, wrong.payload));
-    CHECK(has(peer.ended, wrong.reason));
+    CHECK(has(peer.how_it_ended(), wrong.reason));
     CHECK(peer.codes.at(0) == Code::unavailable);
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("an opener that breaks the protocol is cut off with a reason") {
     CAPTURE(reason);
     RawPeer peer(Side::accepting);
     peer.say(bytes);
-    CHECK(has(peer.ended, reason));
+    CHECK(has(peer.how_it_ended(), reason));
   }
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("empty messages cost credit, so that nobody can queue them without end
   for (int i = 0; i < 1024; ++i) peer.say(empty);
   CHECK(peer.ended.empty());
   peer.say(empty);
-  CHECK(has(peer.ended, "sent 64 bytes with credit for 0"));
+  CHECK(has(peer.how_it_ended(), "sent 64 bytes with credit for 0"));
 }
 
 TEST_CASE("large messages are received up to the budget, the rest within their windows") {
@@ -157,7 +157,7 @@ TEST_CASE("large messages are received up to the budget, the rest within their w
     peer.say(data(1, 65'536));
     CHECK(peer.ended.empty());
     peer.say(data(1, 1));
-    CHECK(has(peer.ended, "sent 1 bytes with credit for 0"));
+    CHECK(has(peer.how_it_ended(), "sent 1 bytes with credit for 0"));
   }
   SUBCASE("the budget comes back with the stream that held it, and what came before it counts") {
     peer.say(data(1, 65'536));

@@ -126,6 +126,7 @@ TEST_CASE("every break of the protocol ends the connection with a reason") {
       {frame(FrameType::request, FrameFlags::opener, call, "short"), "garbled request"},
       {frame(FrameType::request, FrameFlags::opener, call | 60'000, head), "slot 60000 of 1024"},
       {open + open, "opened slot 0 twice"},
+      {frame(FrameType::goaway, 0, 0, "") + open, "opened a call after its goaway"},
       {frame(FrameType::end, 0, 5U << 16 | 9, ""), "answered a call that was never made"},
       {open + frame(FrameType::data, FrameFlags::opener, call, "x"), "not announced"},
       {open + frame(FrameType::end, FrameFlags::opener, call, ""), "ended a call that we answer"},
@@ -147,6 +148,31 @@ TEST_CASE("every break of the protocol ends the connection with a reason") {
     CHECK(has(peers.server_end, reason));
     CHECK(has(peers.server_end, "user ann (mem:2)"));
   }
+}
+
+TEST_CASE("a peer that breaks the protocol is told how") {
+  TestPeers peers;
+  peers.call(kSleep, "1000");
+  peers.clock.advance(1ms);
+  peers.to_server->inject(frame(FrameType::request, FrameFlags::opener, 1U << 16 | 1, "short"));
+  peers.clock.advance(0ms);
+  CHECK(has(peers.server_end, "garbled request"));
+  CHECK(peers.codes.at(0) == Code::unavailable);
+  CHECK(has(peers.log.at(0), "with 1 calls in flight: agent node7 (mem:1) takes no more calls"));
+  CHECK(has(peers.log.at(0), "the peer broke the protocol: a garbled request"));
+}
+
+TEST_CASE("a peer that breaks the protocol and does not listen is not waited for") {
+  TestPeers peers;
+  peers.call(kSleep, "1000");
+  peers.clock.advance(1ms);
+  peers.to_client->hold();
+  peers.to_server->inject("garbage of more than a header");
+  peers.clock.advance(0ms);
+  CHECK(peers.at_server.cancelled == 1);
+  CHECK(peers.server_end.empty());
+  peers.clock.advance(6s);
+  CHECK(has(peers.server_end, "not a frame type"));
 }
 
 TEST_CASE("a peer that sends past its credit is cut off") {

@@ -54,6 +54,13 @@ void store_frame_header(std::byte* to, FrameType type, uint8_t flags, uint32_t s
   header.store(to);
 }
 
+std::string frame_bytes(FrameType type, std::string_view payload) {
+  std::string frame(kFrameHeaderSize, '\0');
+  frame += payload;
+  store_frame_header(as_mutable_bytes(frame).data(), type, 0, 0, as_bytes(payload));
+  return frame;
+}
+
 size_t FrameReader::missing() const {
   const size_t wanted = kFrameHeaderSize + (header_ ? header_->length : 0);
   const size_t have = inbox_.size() - given_;
@@ -86,6 +93,11 @@ void FrameReader::append(Bytes bytes) {
     bytes = bytes.subspan(wanted.size());
   }
   inbox_.append(bytes);
+}
+
+void FrameReader::release_idle(bool receiving) {
+  read_size_.rest();
+  if (!receiving && inbox_.empty()) inbox_.release();
 }
 
 Result<std::optional<Frame>> FrameReader::next() {

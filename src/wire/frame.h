@@ -13,6 +13,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -64,6 +66,8 @@ uint32_t frame_checksum(const FrameHeader& header, Bytes payload);
 // Writes the header, checksum included, of a payload that is complete.
 void store_frame_header(std::byte* to, FrameType type, uint8_t flags, uint32_t stream,
                         Bytes payload);
+// A whole frame of the connection itself.
+std::string frame_bytes(FrameType type, std::string_view payload);
 
 struct Frame {
   FrameType type = FrameType::hello;
@@ -96,11 +100,12 @@ class FrameReader {
   // The same for bytes that are in memory already.
   void append(Bytes bytes);
 
+  // After a quiet time: gives back the memory of busier ones, unless somebody receives into it.
+  void release_idle(bool receiving);
+  size_t capacity() const { return inbox_.capacity(); }
+
   // The next frame, or nothing when more bytes are needed. After an error the reader is done.
   Result<std::optional<Frame>> next();
-
-  // The next rooms are small until much comes again.
-  void read_less() { read_size_ = ReadSize(); }
 
   void set_max_payload(uint32_t max_payload) { max_payload_ = max_payload; }
   // Whether a frame has begun and is not complete.

@@ -16,14 +16,13 @@ constexpr std::string_view kMagic = "TUTTI\r\n\x01";
 constexpr uint32_t kMaxHello = 4096;
 // Long reasons are cut: a reject is as bounded as a hello.
 constexpr size_t kMaxReason = 1024;
+// For a peer that was rejected to hear of it and close.
+constexpr Duration kPartingTime = 1s;
 
 std::string frame_of(FrameType type, const google::protobuf::MessageLite& message) {
-  std::string text(kFrameHeaderSize, '\0');
-  text += kMagic;
-  message.AppendToString(&text);
-  std::byte* bytes = as_mutable_bytes(text).data();
-  store_frame_header(bytes, type, 0, 0, as_bytes(text).subspan(kFrameHeaderSize));
-  return text;
+  std::string payload(kMagic);
+  message.AppendToString(&payload);
+  return frame_bytes(type, payload);
 }
 
 std::string our_hello(const ConnectionOptions& options) {
@@ -89,13 +88,6 @@ Result<Peer> check_hello(const proto::Hello& hello, const Identity& proven,
   return peer;
 }
 
-Error rejection(const proto::Reject& reject, const ConnectionOptions& options) {
-  const Code code = reject.code() <= static_cast<uint32_t>(Code::internal)
-                        ? static_cast<Code>(reject.code())
-                        : Code::denied;
-  return Error(code, reject.reason()).context(fmt::format("rejected by {}", options.address));
-}
-
 Task<Result<Frame>> first_frame(Link& link, FrameReader& reader) {
   for (;;) {
     CO_TRY(auto frame, reader.next());
@@ -115,20 +107,15 @@ Task<Result<proto::Hello>> receive_hello(Link& link, FrameReader& reader,
   if (!known || !payload.starts_with(kMagic))
     co_return fail(Code::corrupt, "the first frame is no hello; is {} a Tutti port?",
                    options.address);
+  if (frame->type == FrameType::reject) co_return fail(rejection(frame->payload, options.address));
   const std::string_view body = payload.substr(kMagic.size());
-  const int size = static_cast<int>(body.size());
-  if (frame->type == FrameType::reject) {
-    proto::Reject reject;
-    if (!reject.ParseFromArray(body.data(), size)) reject.set_reason("for a garbled reason");
-    co_return fail(rejection(reject, options));
-  }
   proto::Hello hello;
-  if (!hello.ParseFromArray(body.data(), size))
+  if (!hello.ParseFromArray(body.data(), static_cast<int>(body.size())))
     co_return fail(Code::corrupt, "the hello does not parse");
   co_return hello;
 }
 
-Task<Result<void>> send_reject(Link& link, Error why) {
+Task<Result<void>> send_reject(Clock& clock, Link& link, Error why) {
   proto::Reject reject;
   reject.set_code(static_cast<uint32_t>(why.code()));
   reject.set_reason(why.text().substr(0, kMaxReason));
@@ -136,11 +123,13 @@ Task<Result<void>> send_reject(Link& link, Error why) {
   const Bytes part = as_bytes(frame);
   auto sent = co_await link.send({&part, 1});
   if (!sent) co_return sent;
-  auto finished = co_await link.finish();
-  co_return finished;
+  Task<Result<void>> parting = link.part();
+  auto parted = co_await with_deadline(clock, clock.now() + kPartingTime, std::move(parting));
+  static_cast<void>(parted);  // it was told, whether it closes or not
+  co_return Result<void>();
 }
 
-Task<Result<Peer>> greet_without_deadline(Link& link, FrameReader& reader, Side side,
+Task<Result<Peer>> greet_without_deadline(Clock& clock, Link& link, FrameReader& reader, Side side,
                                           const ConnectionOptions& options) {
   auto proven = co_await link.handshake(reader);
   if (!proven) co_return fail(proven.error());
@@ -155,7 +144,7 @@ Task<Result<Peer>> greet_without_deadline(Link& link, FrameReader& reader, Side 
   auto peer = check_hello(*hello, *proven, options);
   if (!peer) {
     const Error& why = peer.error();
-    auto told = co_await send_reject(link, why);
+    auto told = co_await send_reject(clock, link, why);
     co_return fail(why.context(told ? "rejected a peer" : "could not tell a peer"));
   }
   if (side == Side::accepting) {
@@ -167,6 +156,22 @@ Task<Result<Peer>> greet_without_deadline(Link& link, FrameReader& reader, Side 
 
 }  // namespace
 
+Error rejection(Bytes payload, std::string_view who) {
+  std::string_view body = as_text(payload);
+  proto::Reject reject;
+  const bool sound = body.starts_with(kMagic);
+  if (sound) body.remove_prefix(kMagic.size());
+  if (!sound || !reject.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    reject.Clear();
+    reject.set_reason("for a garbled reason");
+  }
+  auto code = static_cast<Code>(reject.code());
+  if (reject.code() > static_cast<uint32_t>(Code::internal) || code == Code::cancelled)
+    code = Code::denied;
+  return Error(code, reject.reason().substr(0, kMaxReason))
+      .context(fmt::format("rejected by {}", who));
+}
+
 std::string Peer::text() const {
   return fmt::format("{} {} ({})", role_name(identity.role), identity.name, address);
 }
@@ -175,7 +180,7 @@ Task<Result<Peer>> greet(Clock& clock, Link& link, FrameReader& reader, Side sid
                          const ConnectionOptions& options) {
   reader.set_max_payload(kMaxHello);
   const Instant by = clock.now() + options.limits.hello_timeout;
-  auto work = greet_without_deadline(link, reader, side, options);
+  auto work = greet_without_deadline(clock, link, reader, side, options);
   auto peer = co_await with_deadline(clock, by, std::move(work));
   reader.set_max_payload(kMaxFramePayload);
   if (peer) co_return peer;

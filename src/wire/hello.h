@@ -46,4 +46,7 @@ struct Peer {
 Task<Result<Peer>> greet(Clock& clock, Link& link, FrameReader& reader, Side side,
                          const ConnectionOptions& options);
 
+// What a reject frame says; `who` sent it. Never Code::cancelled: that is for our own side to say.
+Error rejection(Bytes payload, std::string_view who);
+
 }  // namespace tutti::wire

@@ -17,16 +17,25 @@ class Link {
   // Once, first. Bytes that came behind the handshake go to the reader.
   Task<Result<Identity>> handshake(FrameReader& reader);
 
-  // Waits for more bytes; false at the end of the stream. One strand receives, one sends.
+  // Waits for more bytes; false at the end of the stream. One strand receives, one sends. Where the
+  // seal has a goodbye, an end without it is an error: somebody may have cut the rest off.
   Task<Result<bool>> receive(FrameReader& reader);
   Task<Result<void>> send(std::span<const Bytes> parts);
+  // False once a send was broken off, or after finish().
+  bool can_speak() const { return !sending_ && !finished_; }
 
-  // Says goodbye in the seal's own way and half-closes.
+  // Says goodbye in the seal's own way, or what was wrong with what came, and half-closes.
   Task<Result<void>> finish();
+  // The same, then waits for the other side to close, ignoring what it says: closing with bytes
+  // unread would reset the connection and could destroy our last words on their way. It waits as
+  // long as the other side likes: give it a deadline.
+  Task<Result<void>> part();
   // Closes both directions at once; nobody may be receiving or sending.
   void drop() { stream_.reset(); }
-  // Gives back what a busy moment took and nothing is in.
-  void release_idle();
+  // After a quiet time: gives back the memory of busier ones, the reader's too.
+  void release_idle(FrameReader& reader);
+  // Bytes of memory held for what travels.
+  size_t capacity() const;
 
  private:
   Result<bool> open(Bytes travelled, FrameReader& reader);
@@ -37,6 +46,9 @@ class Link {
   Buffer travelled_in_;
   std::string opened_;
   std::string travelled_out_;
+  bool sending_ = false;
+  bool finished_ = false;
+  bool heard_goodbye_ = false;
 };
 
 }  // namespace tutti::wire

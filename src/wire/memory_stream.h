@@ -37,6 +37,8 @@ class MemoryPipe {
     move();
     return taken;
   }
+  // What is on its way, to be damaged.
+  std::string& bytes() { return bytes_; }
   uint64_t written() const { return written_; }
   // Adds bytes that nobody wrote.
   void inject(std::string_view bytes) {

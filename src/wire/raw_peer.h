@@ -93,6 +93,11 @@ struct RawPeer {
     }
     return frames;
   }
+  // After the time a connection has to say why it breaks off.
+  const std::string& how_it_ended() {
+    clock.advance(5s);
+    return ended;
+  }
   void lose() {
     in->reset();
     out->reset();

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -113,8 +114,12 @@ struct TestService {
 };
 
 struct TestPeers {
-  explicit TestPeers(Limits limits = {}, size_t pipe_capacity = 64 * 1024)
-      : to_server(std::make_shared<MemoryPipe>(pipe_capacity)),
+  using SealOf = std::function<std::unique_ptr<Seal>(Side)>;
+  static std::unique_ptr<Seal> plain(Side) { return std::make_unique<PlainSeal>(); }
+
+  explicit TestPeers(Limits limits = {}, size_t pipe_capacity = 64 * 1024, SealOf seal_of = plain)
+      : seal_of(std::move(seal_of)),
+        to_server(std::make_shared<MemoryPipe>(pipe_capacity)),
         to_client(std::make_shared<MemoryPipe>(pipe_capacity)) {
     ConnectionOptions client_options{
         .self = {"c", Role::user, "ann"}, .limits = limits, .address = "mem:1"};
@@ -140,7 +145,7 @@ struct TestPeers {
     auto in = connecting ? peers.to_client : peers.to_server;
     auto out = connecting ? peers.to_server : peers.to_client;
     std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(in, out);
-    std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
+    std::unique_ptr<Seal> seal = peers.seal_of(side);
     const Methods* methods = connecting ? &peers.at_client.methods : &peers.at_server.methods;
     auto greeted = co_await Connection::greet(peers.clock, std::move(stream), std::move(seal), side,
                                               methods, std::move(options));
@@ -182,6 +187,7 @@ struct TestPeers {
 
   Executor executor;
   ManualClock clock;
+  SealOf seal_of;
   std::shared_ptr<MemoryPipe> to_server;
   std::shared_ptr<MemoryPipe> to_client;
   TestService at_client{clock};

@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kMaxOwedBytes = 16 << 10;
 // A sealed record is at most this much longer than what it holds.
 constexpr size_t kRecordOverhead = 22;
+// Bytes that may come without anything in them for us. A record that is not complete is less; more
+// is a peer that sends key updates or tickets without end.
+constexpr size_t kMaxSilentBytes = 2 * (kTlsRecordBytes + 256);
 // Copying a part of this size costs less than a record of its own.
 constexpr size_t kGatherBelowBytes = 4 << 10;
 
@@ -46,6 +49,7 @@ class TlsSeal final : public Seal, public TlsVerifier {
   Result<void> write_parts(std::span<const Bytes> parts);
   Result<void> read_records(std::string& out);
   Error failure(int result);
+  static Error goodbye() { return {Code::unavailable, "the other side closed the connection"}; }
   int64_t now_unix_s() const { return clock_.unix_ns() / 1'000'000'000; }
 
   std::shared_ptr<const TlsContext> context_;
@@ -57,11 +61,14 @@ class TlsSeal final : public Seal, public TlsVerifier {
   std::string* outgoing_ = &owed_;
   std::string early_;  // came with the end of the handshake, for the first open()
   size_t handshake_bytes_ = 0;
-  size_t partial_bytes_ = 0;  // of a record that OpenSSL holds until the rest comes
-  uint64_t records_ = 0;      // sealed under the present key
+  size_t silent_bytes_ = 0;  // since the last plain byte: control messages, a part of a record
+  uint64_t records_ = 0;     // sealed under the present key
   Identity peer_;
   std::optional<Error> refused_;  // our verdict on their certificate
   std::optional<Error> failed_;   // nothing goes on after this
+  bool shaken_ = false;
+  bool said_goodbye_ = false;
+  bool heard_goodbye_ = false;
 };
 
 TlsSeal& seal_of(BIO* bio) { return *static_cast<TlsSeal*>(BIO_get_data(bio)); }
@@ -140,7 +147,9 @@ Error TlsSeal::failure(int result) {
   const unsigned long cause = ERR_peek_error();
   ERR_clear_error();
   if (refused_) return *refused_;
-  return tls_error(kind, cause, context_->claim(), options_.side, now_unix_s());
+  // A client that is not done has not shown its certificate.
+  const bool shown = options_.side == Side::accepting || shaken_;
+  return tls_error(kind, cause, context_->claim(), {options_.side, shown, now_unix_s()});
 }
 
 TlsSeal::Step TlsSeal::step_handshake(Bytes received) {
@@ -148,6 +157,7 @@ TlsSeal::Step TlsSeal::step_handshake(Bytes received) {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {
+    shaken_ = true;
     early_.assign(as_text(incoming_));
     return Step::done;
   }
@@ -239,6 +249,7 @@ Result<void> TlsSeal::write_parts(std::span<const Bytes> parts) {
 
 Result<void> TlsSeal::seal(std::span<const Bytes> plain, std::string& out) {
   if (failed_) return fail(*failed_);
+  if (said_goodbye_) return fail(Code::unavailable, "we closed this connection");
   size_t total = owed_.size();
   for (const Bytes part : plain) total += part.size();
   const size_t records = total / kGatherBelowBytes + 1;
@@ -257,7 +268,7 @@ Result<void> TlsSeal::read_records(std::string& out) {
     const size_t before = out.size();
     const size_t fed = incoming_.size();
     // A record is longer than what it holds, so this is room for all there is.
-    const size_t room = fed + partial_bytes_;
+    const size_t room = fed + silent_bytes_;
     int result = 0;
     out.resize_and_overwrite(before + room, [&](char* data, size_t) {
       size_t got = 0;
@@ -265,21 +276,30 @@ Result<void> TlsSeal::read_records(std::string& out) {
       return before + got;
     });
     if (result == 1) {
-      partial_bytes_ = 0;
+      silent_bytes_ = 0;
       continue;
     }
-    partial_bytes_ += fed - incoming_.size();
-    if (SSL_get_error(ssl_.get(), result) == SSL_ERROR_WANT_READ) break;
+    silent_bytes_ += fed - incoming_.size();
+    const int kind = SSL_get_error(ssl_.get(), result);
+    if (kind == SSL_ERROR_WANT_READ) break;
+    heard_goodbye_ = kind == SSL_ERROR_ZERO_RETURN;
+    if (heard_goodbye_) return fail(goodbye());
     failed_ = failure(result);
     return fail(*failed_);
   }
-  if (owed_.size() <= kMaxOwedBytes) return {};
-  failed_ = Error(Code::corrupt, "the other side asks for new TLS keys without end");
-  return fail(*failed_);
+  if (silent_bytes_ > kMaxSilentBytes)
+    failed_ = Error(
+        Code::corrupt,
+        fmt::format("the other side sent {} bytes of TLS with nothing in them", silent_bytes_));
+  if (owed_.size() > kMaxOwedBytes)
+    failed_ = Error(Code::corrupt, "the other side asks for new TLS keys without end");
+  if (failed_) return fail(*failed_);
+  return {};
 }
 
 Result<void> TlsSeal::open(Bytes travelled, std::string& out) {
   if (failed_) return fail(*failed_);
+  if (heard_goodbye_) return fail(goodbye());
   if (!early_.empty()) [[unlikely]] {
     const std::string early = std::exchange(early_, {});
     incoming_ = as_bytes(early);
@@ -290,9 +310,9 @@ Result<void> TlsSeal::open(Bytes travelled, std::string& out) {
 }
 
 void TlsSeal::close(std::string& out) {
-  if (!failed_ && SSL_is_init_finished(ssl_.get()) == 1) {
+  if (!failed_ && !said_goodbye_ && shaken_) {
     SSL_shutdown(ssl_.get());
-    failed_ = Error(Code::unavailable, "we closed this connection");
+    said_goodbye_ = true;
   }
   ERR_clear_error();
   out += owed_;

@@ -65,17 +65,18 @@ void check_damage(SealBench& bench) {
   CHECK(plain == "still fine");
 }
 
-TEST_CASE("a bit flipped in a handshake is noticed, or changes nothing") {
+TEST_CASE("a bit flipped anywhere in a handshake is noticed, or changes nothing") {
   const Lengths lengths = handshake_lengths();
-  for (size_t at = 0; at < std::max(lengths.there, lengths.back); at += 2) {
-    SealBench bench;
-    bench.make_tls_pair();
-    const bool there = at < lengths.there && at % 4 == 0;
-    FaultyPipe& pipe = (there ? bench.streams.first : bench.streams.second)->outgoing();
-    pipe.flip_at = at;
-    pipe.flip_bits = static_cast<unsigned char>(1 << (at / 2 % 8));
-    bench.shake_hands();
-    check_damage(bench);
+  for (const bool there : {true, false}) {
+    for (size_t at = 0; at < (there ? lengths.there : lengths.back); ++at) {
+      SealBench bench;
+      bench.make_tls_pair();
+      FaultyPipe& pipe = (there ? bench.streams.first : bench.streams.second)->outgoing();
+      pipe.flip_at = at;
+      pipe.flip_bits = static_cast<unsigned char>(1 << (at % 8));
+      bench.shake_hands();
+      check_damage(bench);
+    }
   }
 }
 
@@ -128,6 +129,13 @@ TEST_CASE("plain bytes instead of TLS are recognised and nothing answers them") 
   CHECK(bench.streams.first->incoming().passed == 0);
 }
 
+TEST_CASE("a server with no cipher of ours is told apart from one that expected someone else") {
+  const std::string handshake_failure("\x15\x03\x03\x00\x02\x02\x28", 7);
+  const Error refusal = first_words(Side::connecting, handshake_failure, true);
+  CHECK(refusal.code() == Code::unsupported);
+  CHECK(says(refusal, "has no cipher of ours"));
+}
+
 TEST_CASE("a peer that pads its handshake without end is cut off") {
   std::string records;
   // Change-cipher-spec records are legal noise in TLS 1.3, so OpenSSL skips them.
@@ -145,24 +153,6 @@ TEST_CASE("a peer that pads its handshake without end is cut off") {
   REQUIRE(bench.server_result.has_value());
   REQUIRE(!bench.server_result->has_value());
   CHECK(bench.server_result->error().code() != Code::deadline);
-}
-
-TEST_CASE("a peer that asks for new keys again and again makes us owe only so much") {
-  SealBench bench;
-  bench.client = bench.tls(agent_context(), {.side = Side::connecting, .records_per_key = 1});
-  bench.server = bench.tls(head_context(), {.side = Side::accepting});
-  bench.shake_hands();
-  std::string plain;
-  for (int i = 0; i < 2000; ++i) {
-    const Bytes part = as_bytes("x");
-    std::string travelled;
-    REQUIRE(bench.client->seal({&part, 1}, travelled));
-    REQUIRE(bench.server->open(as_bytes(travelled), plain));
-  }
-  CHECK(plain.size() == 2000);
-  std::string owed;
-  REQUIRE(bench.server->seal({}, owed));
-  CHECK(owed.size() <= 32 << 10);
 }
 
 }  // namespace

@@ -55,15 +55,26 @@ std::optional<Refusal> refusal_of_alert(int alert) {
   }
 }
 
-Error told_by_alert(int alert, const Claim& ours, int64_t now_unix_s) {
+Error no_shared_cipher() {
+  return {Code::unsupported,
+          "the other side has no cipher of ours (AES-128-GCM, X25519, ECDSA P-256); it is not a "
+          "Tutti program"};
+}
+
+Error told_by_alert(int alert, const Claim& ours, const TlsMoment& moment) {
+  // OpenSSL says this of its own where the two have nothing in common.
+  if (alert == SSL_AD_HANDSHAKE_FAILURE && !moment.certificate_shown) return no_shared_cipher();
   if (const auto refusal = refusal_of_alert(alert))
-    return refused_by_peer(*refusal, ours, now_unix_s);
+    return refused_by_peer(*refusal, ours, moment.now_unix_s);
   const char* name = SSL_alert_desc_string_long(alert);
   switch (alert) {
     case SSL_AD_PROTOCOL_VERSION:
       return {Code::unsupported, "the other side does not speak TLS 1.3; update it"};
-    case SSL_AD_CERTIFICATE_REQUIRED:
     case SSL_AD_CERTIFICATE_UNKNOWN:
+      return {Code::denied, fmt::format("the other side finds our certificate ({}) unfit; its log "
+                                        "says why",
+                                        identity_text(ours.identity))};
+    case SSL_AD_CERTIFICATE_REQUIRED:
     case SSL_AD_CERTIFICATE_REVOKED:
     case SSL_AD_ACCESS_DENIED:
       return {Code::denied, fmt::format("the other side refused our certificate ({}): {}",
@@ -77,12 +88,12 @@ Error told_by_alert(int alert, const Claim& ours, int64_t now_unix_s) {
 
 }  // namespace
 
-Error tls_error(int kind, unsigned long cause, const Claim& ours, Side side, int64_t now_unix_s) {
+Error tls_error(int kind, unsigned long cause, const Claim& ours, const TlsMoment& moment) {
   if (kind == SSL_ERROR_ZERO_RETURN)
     return {Code::unavailable, "the other side closed the connection"};
   const int reason = ERR_GET_REASON(cause);
   if (ERR_GET_LIB(cause) == ERR_LIB_SSL && reason >= SSL_AD_REASON_OFFSET)
-    return told_by_alert(reason - SSL_AD_REASON_OFFSET, ours, now_unix_s);
+    return told_by_alert(reason - SSL_AD_REASON_OFFSET, ours, moment);
   switch (ERR_GET_LIB(cause) == ERR_LIB_SSL ? reason : 0) {
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return {Code::denied, fmt::format("the other side has no certificate; give it one of cluster "
@@ -92,17 +103,14 @@ Error tls_error(int kind, unsigned long cause, const Claim& ours, Side side, int
       return {Code::unsupported, "the other side speaks only TLS older than 1.3; update it"};
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_SUITABLE_KEY_SHARE:
-    case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
-      return {Code::unsupported,
-              "the other side offers no cipher of ours (AES-128-GCM, X25519, "
-              "ECDSA P-256); it is not a Tutti program"};
+    case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM: return no_shared_cipher();
     default: break;
   }
   const char* words = cause == 0 ? nullptr : ERR_reason_error_string(cause);
   return {Code::corrupt,
           fmt::format("the bytes the {} sent do not pass TLS's checks ({}); they were damaged or "
                       "forged on the way",
-                      side == Side::accepting ? "caller" : "other side",
+                      moment.side == Side::accepting ? "caller" : "other side",
                       words == nullptr ? "no details" : words)};
 }
 

@@ -115,6 +115,20 @@ TEST_CASE("a client does not talk to a server of another role") {
   CHECK(says(server_refuses(bench), "it does not take calls from a worker"));
 }
 
+TEST_CASE("when the authority itself has expired, nobody is sent to the clocks") {
+  const int64_t long_ago_s = kNow_s - kAuthorityLifetime_s - kDay_s;
+  const Authority old = Authority::create("lab", long_ago_s).value();
+  const int64_t issued_s = kNow_s - 2 * kDay_s;
+  SealBench bench;
+  bench.client = bench.tls(context_of(old, {.issued_s = issued_s}), {.side = Side::connecting});
+  bench.server =
+      bench.tls(context_of(old, {Role::head, "head", issued_s}), {.side = Side::accepting});
+  bench.shake_hands();
+  REQUIRE(!bench.client_result->has_value());
+  CHECK(says(bench.client_result->error(), "our cluster's authority itself has expired"));
+  CHECK(says(server_refuses(bench), "finds our certificate (head head of cluster lab) unfit"));
+}
+
 TEST_CASE("an agent that takes another agent's place is found out by its name") {
   SealBench bench;
   const Expectation node4{.roles = {Role::agent}, .name = "node4"};

@@ -56,6 +56,10 @@ int verify_error_of(Refusal why) {
   return X509_V_ERR_UNSPECIFIED;
 }
 
+// For what the other side can do nothing about and only our log explains: OpenSSL has no alert of
+// its own for this error and says "certificate unknown".
+constexpr int kUnfit = X509_V_ERR_UNNESTED_RESOURCE;
+
 // Whether our authority signed the certificate; an error when it is unfit for another reason.
 Result<bool> our_authority_vouches(X509_STORE_CTX& chain, int64_t now_unix_s) {
   X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(&chain), now_unix_s);
@@ -84,13 +88,13 @@ void attach_verifier(ssl_st& ssl, TlsVerifier& verifier) { SSL_set_app_data(&ssl
 
 Result<Identity> verify_peer(x509_store_ctx_st& chain, const Claim& ours,
                              const Expectation& expected, Side side, int64_t now_unix_s) {
-  TRY(const bool vouched, our_authority_vouches(chain, now_unix_s));
+  auto vouched = our_authority_vouches(chain, now_unix_s);
   auto claim = read_claim(*X509_STORE_CTX_get0_cert(&chain));
-  if (!claim) {
-    X509_STORE_CTX_set_error(&chain, X509_V_ERR_CERT_REJECTED);
-    return fail(claim.error());
+  if (!vouched || !claim) {
+    X509_STORE_CTX_set_error(&chain, kUnfit);
+    return fail(!vouched ? vouched.error() : claim.error());
   }
-  if (vouched) claim->authority = ours.authority;
+  if (*vouched) claim->authority = ours.authority;
   if (const auto refused = judge(*claim, ours, expected, side, now_unix_s)) {
     X509_STORE_CTX_set_error(&chain, verify_error_of(refused->why));
     return fail(Code::denied, "{}", refused->text);
