@@ -1,7 +1,7 @@
-// Any bytes after an honest hello: a peer that was let in and then sends whatever it likes. The
-// first byte says whether true frames are made of the rest (each two bytes: type, flags, then a
-// length and that much payload) or whether it is sent as it is. Nothing may crash, hang, leak or
-// exceed the connection's bounds.
+// Any bytes after an honest hello: a peer that was let in and then sends whatever it likes, to our
+// handlers and in answer to our calls. The first byte says whether true frames are made of the rest
+// (each type, flags, call, a length and that much payload) or whether it is sent as it is. Nothing
+// may crash, hang, leak or exceed the connection's bounds.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -57,17 +57,28 @@ std::string hello() {
   return frame(FrameType::hello, 0, 0, "TUTTI\r\n\x01" + hello.SerializeAsString());
 }
 
+// Data and announcements of sizes that meet each other sometimes.
+std::string as_large(FrameType type, uint8_t flags, std::string payload) {
+  if (type == FrameType::data) return std::string(payload.size() * 256, 'd');
+  if ((flags & FrameFlags::large) == 0) return payload;
+  const uint64_t total = kMaxInlineMessage + 256 + payload.size() % 8 * 4096;
+  std::string announced(sizeof total, '\0');
+  store_le(as_mutable_bytes(announced).data(), total);
+  return announced;
+}
+
 // Frames with true checksums, so that what is behind them is reached.
 std::string frames_of(std::string_view bytes) {
   std::string all;
   while (bytes.size() >= 4) {
     const auto type = static_cast<FrameType>(1 + static_cast<uint8_t>(bytes[0]) % kLastFrameType);
     const uint8_t flags = static_cast<uint8_t>(bytes[1]) & FrameFlags::all;
-    const uint32_t stream = (1U + (static_cast<uint8_t>(bytes[2]) >> 4) % 2) << 16 |
-                            static_cast<uint8_t>(bytes[2]) % 4;
+    const uint32_t stream =
+        (1U + (static_cast<uint8_t>(bytes[2]) >> 4) % 2) << 16 | static_cast<uint8_t>(bytes[2]) % 4;
     const size_t size = std::min<size_t>(static_cast<uint8_t>(bytes[3]), bytes.size() - 4);
     std::string payload(bytes.substr(4, size));
     bytes.remove_prefix(4 + size);
+    payload = as_large(type, flags, std::move(payload));
     if (type == FrameType::request) {
       std::string head(16, '\0');
       store_le(as_mutable_bytes(head).data(), flags % 2 == 0 ? kEcho.id : kEchoStream.id);
@@ -78,6 +89,18 @@ std::string frames_of(std::string_view bytes) {
   return all;
 }
 
+Task<void> call_out(Clock& clock, Connection& connection) {
+  const Blob request = Blob::copy_of(as_bytes(std::string_view("request")));
+  const CallOptions soon{.deadline = clock.now() + std::chrono::milliseconds(500)};
+  auto reply = co_await connection.call(kEcho, request, soon);
+  auto stream = co_await connection.open(kEchoStream, soon);
+  if (!stream) co_return;
+  for (;;) {
+    auto message = co_await stream->recv();
+    if (!message || !*message) co_return;
+  }
+}
+
 Task<void> accept(Clock& clock, std::shared_ptr<MemoryPipe> in, std::shared_ptr<MemoryPipe> out) {
   std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(in, out);
   std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
@@ -86,9 +109,15 @@ Task<void> accept(Clock& clock, std::shared_ptr<MemoryPipe> in, std::shared_ptr<
   auto connection = co_await Connection::greet(clock, std::move(stream), std::move(seal),
                                                Side::accepting, &methods(), std::move(options));
   TUTTI_ASSERT(connection.has_value(), "the hello is honest");
+  Scope callers;
+  callers.spawn(call_out(clock, **connection));
+  callers.spawn(call_out(clock, **connection));
   auto ended = co_await (*connection)->run();
+  auto joined = co_await callers.join();
   TUTTI_ASSERT((*connection)->calls_in_flight() == 0, "no call outlives its connection");
   TUTTI_ASSERT((*connection)->budget_in_use() == 0, "no memory outlives its call");
+  TUTTI_ASSERT((*connection)->requests_in_use() == 0, "nor its handler");
+  TUTTI_ASSERT((*connection)->replies_in_use() == 0, "nor its sending");
   TUTTI_ASSERT((*connection)->queued_bytes() <= limits.max_queued + 2 * limits.max_queued_control,
                "what is queued is bounded");
 }

@@ -32,7 +32,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// False when no frame is left for now.
+// False when more bytes are needed.
 bool take(FrameReader& reader, Outcome& outcome) {
   auto next = reader.next();
   if (!next) outcome.error = next.error().text();

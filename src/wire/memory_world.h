@@ -10,7 +10,6 @@
 #include "wire/memory_stream.h"
 #include "world/manual_clock.h"
 #include "world/semaphore.h"
-#include "world/sim/random.h"
 #include "world/world.h"
 
 namespace tutti::wire {
@@ -72,6 +71,18 @@ class MemoryNetwork final : public Network {
   static constexpr size_t kPipeBytes = 64 * 1024;
 };
 
+// The same numbers every time.
+class SteadyRandom final : public Random {
+ public:
+  uint64_t next() override { return (state_ += 0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93; }
+  void fill(MutableBytes bytes) override {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(next() >> 56);
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
 class MemoryWorld final : public World {
  public:
   ManualClock& clock() override { return clock_; }
@@ -91,7 +102,7 @@ class MemoryWorld final : public World {
   }
   ManualClock clock_;
   MemoryNetwork network_;
-  SimRandom random_{1};
+  SteadyRandom random_;
   std::string host_name_ = "memory";
 };
 
