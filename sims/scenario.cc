@@ -9,7 +9,7 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho,         &kDisk,           &kHeartbeat,
+constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kHeartbeat,
                                           &kWirePartition, &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;

@@ -1,5 +1,5 @@
-// Clients call servers over the RPC while the network is cut (wire-partition), servers lose power in
-// the middle of large messages (wire-reset), or nobody reads a stream as fast as it is sent
+// Clients call servers over the RPC while the network is cut (wire-partition), servers lose power
+// in the middle of large messages (wire-reset), or nobody reads a stream as fast as it is sent
 // (wire-slow-reader); besides whatever the fault plan brings.
 //
 // What must hold: every call of a client that stays up ends exactly once, with its own reply or an
@@ -55,9 +55,8 @@ Claim claim_of(SimHost& host, Role role) {
 
 void check_memory(SimHost& host, Connection& connection) {
   const Limits& limits = connection.limits();
-  host.simulator().check(
-      connection.queued_bytes() <= limits.max_queued + limits.max_queued_control,
-      "{} bytes are queued", connection.queued_bytes());
+  host.simulator().check(connection.queued_bytes() <= limits.max_queued + limits.max_queued_control,
+                         "{} bytes are queued", connection.queued_bytes());
   host.simulator().check(connection.budget_in_use() <= limits.receive_budget,
                          "{} bytes of large messages", connection.budget_in_use());
 }
@@ -104,9 +103,8 @@ Task<Result<void>> serve(SimHost& host, LedgerPtr ledger) {
   methods.add(kCount, service, &Service::count);
   methods.add(kFlood, service, &Service::flood);
   const auto seals = make_sim_seals(host, claim_of(host, Role::agent), [] {});
-  Server server(
-      host.clock(), methods, [&] { return seals->make({.side = Side::accepting}); },
-      {.connection = {.self = {"sim", Role::agent, host.host_name()}}});
+  Server server(host.clock(), methods, [&] { return seals->make({.side = Side::accepting}); },
+                {.connection = {.self = {"sim", Role::agent, host.host_name()}}});
   const Address address = Address::tcp("0.0.0.0", kPort);
   CO_TRY(auto listener, co_await host.network().listen(address));
   auto served = co_await server.serve(*listener);
@@ -120,8 +118,8 @@ size_t draw_size(SimHost& host, Kind kind) {
 }
 
 Task<Result<void>> call_once(SimHost& host, LedgerPtr ledger, Client& client) {
-  const Duration patience(1 + static_cast<int64_t>(host.random().below(
-                                  static_cast<uint64_t>(to_ns(kLongestCall)))));
+  const Duration patience(
+      1 + static_cast<int64_t>(host.random().below(static_cast<uint64_t>(to_ns(kLongestCall)))));
   const Instant deadline = host.clock().now() + patience;
   CO_TRY(auto connection, co_await client.connection(deadline));
   const uint64_t id = ledger->calls.size();
@@ -135,9 +133,9 @@ Task<Result<void>> call_once(SimHost& host, LedgerPtr ledger, Client& client) {
   check_memory(host, *connection);
   if (!reply) co_return fail(reply.error());
   host.simulator().check(record.started == 1, "call {} was answered by nobody", id);
-  host.simulator().check(
-      std::ranges::equal(reply->bytes(), request.bytes()), "call {} got the reply of {}", id,
-      reply->size() < 8 ? 0 : number_of(*reply));
+  host.simulator().check(std::ranges::equal(reply->bytes(), request.bytes()),
+                         "call {} got the reply of {}", id,
+                         reply->size() < 8 ? 0 : number_of(*reply));
   ++ledger->answered[host.index()];
   co_return {};
 }
@@ -163,8 +161,8 @@ Task<Result<void>> read_slowly(SimHost& host, LedgerPtr ledger, Client& client) 
   for (uint64_t expected = 0;; ++expected) {
     CO_TRY(auto message, co_await stream.recv());
     if (!message) co_return fail(Code::unavailable, "the flood ended");
-    host.simulator().check(number_of(*message) == expected, "stream {}: {} came in place of {}",
-                           id, number_of(*message), expected);
+    host.simulator().check(number_of(*message) == expected, "stream {}: {} came in place of {}", id,
+                           number_of(*message), expected);
     const uint64_t ahead = ledger->stream_sent[id] - expected;
     host.simulator().check(ahead * kStreamMessage <= connection->limits().stream_window + 4096,
                            "the sender is {} messages ahead", ahead);
@@ -184,10 +182,9 @@ Task<Result<void>> keep_reading(SimHost& host, LedgerPtr ledger, Client& client)
 Task<Result<void>> ask(SimHost& host, LedgerPtr ledger) {
   const auto seals = make_sim_seals(host, claim_of(host, Role::user), [] {});
   const auto index = static_cast<uint32_t>(host.random().below(ledger->servers));
-  Client client(
-      host, Address::tcp(sim_host_name(index), kPort),
-      [&] { return seals->make({.side = Side::connecting}); }, nullptr,
-      {.connection = {.self = {"sim", Role::user, host.host_name()}}});
+  Client client(host, Address::tcp(sim_host_name(index), kPort),
+                [&] { return seals->make({.side = Side::connecting}); }, nullptr,
+                {.connection = {.self = {"sim", Role::user, host.host_name()}}});
   Scope scope;
   scope.spawn(client.run());
   for (uint32_t i = 0; i < kCallers; ++i) scope.spawn(keep_calling(host, ledger, client));
@@ -266,7 +263,7 @@ const Scenario kWirePartition = {"wire-partition", "calls while the network is c
 const Scenario kWireSlowReader = {
     "wire-slow-reader", "streams nobody reads as fast as they are sent, beside calls", 6, 2, 60s,
     run_slow_reader};
-const Scenario kWireReset = {"wire-reset", "large messages broken off by servers that crash", 6, 2,
-                             60s, run_reset};
+const Scenario kWireReset = {
+    "wire-reset", "large messages broken off by servers that crash", 6, 2, 60s, run_reset};
 
 }  // namespace tutti::sims

@@ -192,7 +192,7 @@ class Connection final : private DataSink {
   CloseBy close_by_{*this};
   bool heard_ = true;
   bool pinged_ = false;
-  bool active_ = true;  // there was more than signs of life since the last one
+  bool active_ = true;            // there was more than signs of life since the last one
   std::optional<Error> leaving_;  // why no calls are made any more
   Instant end_by_ = kNever;
   bool closing_ = false;          // we said goaway

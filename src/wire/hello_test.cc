@@ -92,7 +92,8 @@ TEST_CASE("a hello whose limits make no sense is refused") {
   CHECK(has(refusal(Side::accepting, hello), "limits make no sense: 65536 calls"));
   hello = good_hello();
   hello.set_stream_window(kSmallestWindow - 1);
-  CHECK(has(refusal(Side::accepting, hello), fmt::format("a window of {} bytes", kSmallestWindow - 1)));
+  CHECK(has(refusal(Side::accepting, hello),
+            fmt::format("a window of {} bytes", kSmallestWindow - 1)));
   hello = good_hello();
   hello.set_role(99);
   CHECK(has(refusal(Side::accepting, hello), "role 99 is not known here"));
