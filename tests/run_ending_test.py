@@ -162,7 +162,7 @@ def test_ctrl_z_stops_the_ranks_until_tutti_goes_on(gang: Marked) -> None:
     rank = int(process.stdout.readline().split()[1])
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: state_of(process.pid) == "T", "tutti is stopped")
-    assert state_of(rank) == "T"
+    wait_until(lambda: state_of(rank) == "T", "the rank is stopped too")
     process.send_signal(signal.SIGCONT)
     wait_until(lambda: state_of(rank) == "S", "the rank goes on")
     process.terminate()
