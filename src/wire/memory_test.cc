@@ -70,8 +70,8 @@ TEST_CASE("an idle connection holds no more than 4 KiB, also after a busy moment
   const size_t busy = each();
   idle.clock.advance(60s);
   const size_t quiet = each();
-  MESSAGE("bytes of a connection: ", fresh, " fresh, ", busy, " after a busy moment, ", quiet,
-          " when it is quiet again; of that the object ", sizeof(Connection));
+  INFO("bytes of a connection: ", fresh, " fresh, ", busy, " after a busy moment, ", quiet,
+       " when it is quiet again; of that the object ", sizeof(Connection));
   CHECK(fresh <= 4096);
   CHECK(quiet <= 4096);
   idle.answered = 0;
