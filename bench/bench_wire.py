@@ -59,9 +59,7 @@ def our_calls(ours: Path, in_flight: int, seconds: float, tls: list[str]) -> Num
         return json.loads(last_line(ours, "call", port, *load, *tls))
 
 
-def grpc_calls(
-    grpc: Path, style: str, in_flight: int, seconds: float, tls: list[str]
-) -> Numbers:
+def grpc_calls(grpc: Path, style: str, in_flight: int, seconds: float, tls: list[str]) -> Numbers:
     with server(grpc, "serve", style, *tls) as port:
         load = (str(PAYLOAD_BYTES), str(in_flight), str(seconds))
         return json.loads(last_line(grpc, "call", style, port, *load, *tls))
@@ -83,9 +81,7 @@ def build_grpc() -> Path | Missing:
     progress("compiling the gRPC peer under .bench/grpc")
     plugin = shutil.which("grpc_cpp_plugin")
     generate = ["protoc", f"-I{ROOT / 'bench'}", f"--cpp_out={folder}", f"--grpc_out={folder}"]
-    subprocess.run(
-        [*generate, f"--plugin=protoc-gen-grpc={plugin}", "echo.proto"], check=True
-    )
+    subprocess.run([*generate, f"--plugin=protoc-gen-grpc={plugin}", "echo.proto"], check=True)
     libraries = subprocess.run(
         ["pkg-config", "--libs", "grpc++", "protobuf"], check=True, capture_output=True, text=True
     ).stdout.split()
