@@ -95,6 +95,10 @@ Task<Result<void>> recover_and_append(SimHost& host, LedgerPtr ledger) {
   CO_TRY_DO(co_await file->truncate(at.bytes));
   CO_TRY_DO(co_await file->sync());
   for (;;) {
+    // A name that nobody syncs: a crash may undo it, and nothing else.
+    const std::string scratch = fmt::format("/scratch-{}", at.records % 8);
+    auto opened = co_await disk.open(scratch, options);
+    auto removed = co_await disk.remove(scratch);
     auto appended = co_await append(host, ledger, *file, at);
     if (!appended && appended.error().code() == Code::cancelled) co_return appended;
     // After an error the bytes on the disk are unknown: the record is written again, at its place.

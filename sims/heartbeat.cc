@@ -18,6 +18,7 @@ constexpr Duration kSilence = 5s;    // after this a child counts as gone
 constexpr Duration kRecovery = 90s;  // a stream that stalled is given up after 15 s, level by level
 
 uint32_t parent_of(uint32_t host) { return (host - 1) / kFanOut; }
+uint32_t depth_of(uint32_t host) { return host == 0 ? 0 : 1 + depth_of(parent_of(host)); }
 bool has_children(uint32_t host, uint32_t hosts) { return uint64_t{host} * kFanOut + 1 < hosts; }
 
 // What a host knows of those below it, one entry per child that is connected.
@@ -30,13 +31,23 @@ struct Ledger {
 };
 using LedgerPtr = std::shared_ptr<Ledger>;
 
+// Fewer only at the end of the stream.
+Task<Result<size_t>> read_all(Stream& stream, MutableBytes into) {
+  size_t total = 0;
+  while (total < into.size()) {
+    const MutableBytes rest = into.subspan(total);
+    CO_TRY(const size_t got, co_await stream.read(rest));
+    if (got == 0) break;
+    total += got;
+  }
+  co_return total;
+}
+
 Task<Result<void>> hear(SimHost& host, Stream& stream, Children& children, uint64_t& said) {
   for (;;) {
     uint64_t alive = 0;
     const MutableBytes into = std::as_writable_bytes(std::span(&alive, 1));
-    auto reading = [](Stream& stream, MutableBytes into) -> Task<Result<size_t>> {
-      co_return co_await stream.read(into);
-    }(stream, into);
+    auto reading = read_all(stream, into);
     const Instant at = host.clock().now() + kSilence;
     CO_TRY(const size_t got, co_await with_deadline(host.clock(), at, std::move(reading)));
     if (got != sizeof alive) co_return fail(Code::unavailable, "the child left");
@@ -111,7 +122,10 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   });
   sim.start_all();
   CO_TRY_DO(co_await suffer(sim, length));
-  if (sim.options().faults.name != "none") CO_TRY_DO(co_await sim.clock().sleep(kRecovery));
+  // Without faults: the first second, and a beat for each level that the news climbs.
+  const bool calm = sim.options().faults.name == "none";
+  const Duration settling = (depth_of(sim.hosts() - 1) + 3) * kBeat;
+  CO_TRY_DO(co_await sim.clock().sleep(calm ? settling : kRecovery));
   sim.check(ledger->known_to_root == sim.hosts(), "the root knows of {} hosts of {}",
             ledger->known_to_root, sim.hosts());
   co_return {};

@@ -14,6 +14,8 @@ constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kH
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;
+constexpr size_t kEventsShownOfOthers = 4;
+constexpr uint32_t kMostHostsShown = 16;  // of more, only the one on which it happened
 // How much longer than its faults a scenario may take to recover and finish.
 constexpr Duration kAftermath = 10min;
 
@@ -21,8 +23,11 @@ void explain(const Simulator& sim, Outcome& outcome) {
   const std::vector<std::string>& notes = sim.notes();
   const size_t first = notes.size() > kNotesShown ? notes.size() - kNotesShown : 0;
   outcome.last_notes.assign(notes.begin() + static_cast<ptrdiff_t>(first), notes.end());
-  if (sim.failure() && sim.failure()->host != kDirector) {
-    for (const TraceEvent& event : sim.trace().last_of(sim.failure()->host, kEventsShown))
+  const uint32_t culprit = sim.failure() ? sim.failure()->host : kDirector;
+  const bool few = sim.hosts() <= kMostHostsShown;
+  for (uint32_t host = few ? 0 : culprit; host < sim.hosts() && (few || host == culprit); ++host) {
+    const size_t shown = host == culprit ? kEventsShown : kEventsShownOfOthers;
+    for (const TraceEvent& event : sim.trace().last_of(host, shown))
       outcome.last_events.push_back(format_trace_event(event));
   }
   for (const TraceEvent& event : sim.trace().last(kEventsShown))

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,13 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kCalledWrongly = 2;
+constexpr uint32_t kMostHosts = 10'000'000;  // some 10 GB of memory
 
 struct Options {
   std::string scenario;
   uint64_t seed = 1;
   uint64_t count = 1;
-  uint32_t hosts = 0;
+  std::optional<uint32_t> hosts;
   std::string faults = "none";
   std::string costs;
   std::vector<std::string> scale;
@@ -76,7 +78,9 @@ Result<Plan> make_plan(const Options& options) {
   Plan plan;
   TRY(plan.scenario, sims::find_scenario(options.scenario));
   plan.simulator.seed = options.seed;
-  plan.simulator.hosts = options.hosts != 0 ? options.hosts : plan.scenario->hosts;
+  plan.simulator.hosts = options.hosts.value_or(plan.scenario->hosts);
+  if (plan.simulator.hosts > kMostHosts)
+    return fail(Code::invalid, "--hosts is at most {}", kMostHosts);
   if (plan.simulator.hosts < plan.scenario->fewest)
     return fail(Code::invalid, "{} needs --hosts {} or more", plan.scenario->name,
                 plan.scenario->fewest);
@@ -158,7 +162,7 @@ void print_text(const Run& run, const Plan& plan) {
   if (outcome.error.empty()) return;
   fmt::print("\nwhat was done to hosts last:\n");
   for (const std::string& note : outcome.last_notes) fmt::print("  {}\n", note);
-  fmt::print("\nlast events, of the host it happened on and of all (time, host, kind, size):\n");
+  fmt::print("\nlast events, by host and then of all (time, host, kind, size):\n");
   for (const std::string& event : outcome.last_events) fmt::print("  {}\n", event);
   fmt::print("\nreplay it with:  {}\n", run.replay);
 }

@@ -169,6 +169,8 @@ Task<Result<std::shared_ptr<Connection>>> Client::connect() {
   auto greeted = co_await Connection::greet(world_.clock(), std::move(*stream), std::move(*seal),
                                             Side::connecting, methods_, std::move(options));
   if (!greeted) co_return fail(greeted.error());
+  if (TUTTI_FAULT(world_, "wire client: a connection is lost right after its hello"))
+    co_return fail(Code::unavailable, "the connection broke");
   co_return std::shared_ptr<Connection>(std::move(*greeted));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "wire/wire.pb.h"
+#include "world/fault.h"
 
 namespace tutti::wire {
 
@@ -191,9 +192,11 @@ void Connection::cut(Error why) {
 }
 
 void Connection::keep_alive() {
-  if (!heard_ && pinged_)
+  if (!heard_ && pinged_) {
+    TUTTI_PROBE("wire: a silent peer was given up");
     return cut(Error(Code::unavailable, fmt::format("{} gave no sign of life for {}", peer_.text(),
                                                     format_duration(limits_.keepalive_timeout))));
+  }
   if (!std::exchange(active_, false)) release_idle();
   Duration next = limits_.keepalive_interval;
   pinged_ = !heard_;

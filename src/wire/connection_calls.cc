@@ -2,6 +2,7 @@
 #include "wire/connection.h"
 #include "wire/failure.h"
 #include "wire/wire.pb.h"
+#include "world/fault.h"
 
 namespace tutti::wire {
 
@@ -97,7 +98,8 @@ Result<void> Connection::handle_for_call(const Frame& frame) {
   Exchange* exchange = find(frame.stream, frame.has(FrameFlags::opener));
   if (exchange != nullptr) return exchange->receive(frame);
   if (!frame.has(FrameFlags::opener)) return handle_abandoned(frame);
-  return {};  // it crossed the end of its call
+  TUTTI_PROBE("wire: a frame crossed the end of its call");
+  return {};
 }
 
 Result<void> Connection::handle_abandoned(const Frame& frame) {
@@ -106,7 +108,10 @@ Result<void> Connection::handle_abandoned(const Frame& frame) {
   if (slot >= outgoing_.size()) return {};
   const Outgoing& call = outgoing_[slot];
   const bool over = frame.type == FrameType::end || frame.type == FrameType::failure;
-  if (over && call.busy && call.generation == generation_of(frame.stream)) free_slot(frame.stream);
+  if (over && call.busy && call.generation == generation_of(frame.stream)) {
+    TUTTI_PROBE("wire: a call that was given up was answered");
+    free_slot(frame.stream);
+  }
   return {};
 }
 

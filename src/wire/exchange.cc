@@ -5,6 +5,7 @@
 
 #include "wire/connection.h"
 #include "wire/failure.h"
+#include "world/fault.h"
 
 namespace tutti::wire {
 
@@ -79,6 +80,7 @@ void Exchange::abandon(Error why) {
   connection_->control(FrameType::cancel, side_flag(), stream_, {});
   // An end that was announced is the other side's last word: no other would free the slot.
   if (arriving_ && arriving_->end) {
+    TUTTI_PROBE("wire: a call was given up amid its large reply");
     connection_->free_slot(stream_);
   } else {
     connection_->abandon_slot(stream_);
@@ -301,6 +303,7 @@ bool Exchange::Send::try_again() {
 }
 
 void Exchange::Send::await_suspend(std::coroutine_handle<> coroutine) {
+  TUTTI_PROBE("wire: a message waited for credit or room");
   park(coroutine);
   exchange_.sending_ = this;
   if (progress_ == Progress::no_room) exchange_.connection_->wait_room(*this);
