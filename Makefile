@@ -9,7 +9,7 @@ SECONDS_EACH ?= 60
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 15
 
-demo: ## See it work, in about a minute
+demo: ## See it work (a first build takes a few minutes)
 	@tools/setup build
 	@tools/demo
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import time
 
 RANK = int(os.environ["RANK"])
@@ -73,7 +74,11 @@ def main() -> None:
         if options.lose == RANK and step == options.steps // 2:
             print(f"step {step + 1:>2}  about to be killed with SIGKILL")
             os.kill(os.getpid(), signal.SIGKILL)
-        pi += sum_over_ranks(terms, peers)
+        try:
+            pi += sum_over_ranks(terms, peers)
+        except ConnectionError:
+            print(f"step {step + 1:>2}  lost a peer")
+            sys.exit(1)
         bar = "#" * (20 * (step + 1) // options.steps)
         print(f"step {step + 1:>2}  {bar:<20}  pi is about {pi:.9f}")
 

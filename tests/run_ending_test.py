@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import random
 import re
 import signal
@@ -69,6 +70,25 @@ def test_a_second_signal_ends_everything_at_once(gang: Marked) -> None:
     errors = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == -signal.SIGINT
     assert "ranks 0-1 (SIGKILL, when a second signal came)" in errors
+
+
+def test_the_verdict_begins_on_its_own_line_after_a_second_ctrl_c(gang: Marked) -> None:
+    environment = gang.environment | {"TERM": "xterm"}
+    environment.pop("NO_COLOR", None)
+    child, terminal = pty.fork()
+    if child == 0:
+        script = "trap '' INT TERM; echo up; while :; do sleep 0.05; done"
+        os.execve(TUTTI, [TUTTI, "run", "--grace", "1h", "--", "sh", "-c", script], environment)
+    with os.fdopen(terminal, "rb+", buffering=0) as stream:
+        shown = b""
+        for expected in (b"up\r\n", b"again to kill at once\r\n"):
+            while expected not in shown:
+                shown += stream.read(4096)
+            stream.write(b"\x03")
+        while b"exit code" not in shown:
+            shown += stream.read(4096)
+    os.waitpid(child, 0)
+    assert b"^C\r\n\033[0;1;31mtutti: interrupted by SIGINT" in shown
 
 
 # Asked to end, it saves for a while, and says so in a file.

@@ -316,7 +316,7 @@ def test_colour_is_for_terminals_only() -> None:
     on_terminal = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
-    assert "\033[36m[0] \033[0mx" in on_terminal.stdout
+    assert "\033[0;36m[0] \033[0mx" in on_terminal.stdout
     plain = environment | {"NO_COLOR": "1"}
     refused = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "\033" not in refused.stdout
@@ -525,6 +525,8 @@ def test_json_tells_everything_that_happened() -> None:
         for rank in range(2)
         for stream, text in (("stdout", "out"), ("stderr", "err"))
     }
+    for rank in range(2):
+        assert [e["event"] for e in events if e.get("rank") == rank][-1] == "exit"
     exits = {e["rank"]: e for e in events if e["event"] == "exit"}
     assert (exits[1]["code"], exits[1]["signal"], exits[1]["order"]) == (6, 0, 1)
     assert (exits[0]["signal"], exits[0]["signal_sent"]) == (signal.SIGTERM, signal.SIGTERM)
@@ -532,6 +534,32 @@ def test_json_tells_everything_that_happened() -> None:
     assert verdict["event"] == "verdict"
     assert (verdict["end"], verdict["culprit"], verdict["exit_code"]) == ("rank_failed", 1, 6)
     assert verdict["last_lines"] == ["err"]
+
+
+def test_json_tells_an_exit_after_the_last_output(tmp_path: Path) -> None:
+    script = """
+until_there() { until [ -e $1 ]; do sleep 0.01; done; }
+if [ $RANK = 0 ]; then
+  (until_there gone; echo late; touch said) &
+  echo $$ > pid.new; mv pid.new pid; exit
+fi
+until_there pid
+while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done
+touch gone; until_there said
+"""
+    done = shell(script, "-n", "2", "--json", cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["event"] for e in events if e.get("rank") == 0] == ["start", "output", "exit"]
+
+
+def test_json_tells_an_exit_also_when_output_never_ends(gang: Marked, tmp_path: Path) -> None:
+    script = "until [ -e held ]; do sleep 0.01; done"
+    process = gang.start("--json", "--", "sh", "-c", script, cwd=tmp_path)
+    started = json.loads(process.stdout.readline())
+    with Path(f"/proc/{started['pid']}/fd/1").open("w"):
+        (tmp_path / "held").touch()
+        rest = process.communicate(timeout=PATIENCE_S)[0]
+    assert [json.loads(line)["event"] for line in rest.splitlines()] == ["exit", "verdict"]
 
 
 def test_json_survives_bytes_that_are_no_text() -> None:

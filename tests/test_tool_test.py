@@ -28,18 +28,18 @@ SOME_FAILED = "[doctest] test cases: 10 |  7 passed | 3 failed | 1 skipped"
 @pytest.mark.parametrize(
     ("status", "output", "expected"),
     [
-        ("run", PASSED, (6, 0)),
-        ("fail", SOME_FAILED, (7, 3)),
+        ("run", PASSED, (6, 0, 0)),
+        ("fail", SOME_FAILED, (7, 3, 1)),
         # Died before it could count, or after it had counted no failure.
-        ("fail", "terminate called", (0, 1)),
-        ("fail", PASSED, (6, 1)),
-        ("notrun", "", (0, 1)),
+        ("fail", "terminate called", (0, 1, 0)),
+        ("fail", PASSED, (6, 1, 0)),
+        ("notrun", "", (0, 1, 0)),
         # A program that passed and is no doctest.
-        ("run", "fine", (1, 0)),
+        ("run", "fine", (1, 0, 0)),
     ],
 )
 def test_ctest_is_counted_by_test_cases(
-    status: str, output: str, expected: tuple[int, int], tmp_path: Path
+    status: str, output: str, expected: tuple[int, int, int], tmp_path: Path
 ) -> None:
     junit = tmp_path / "ctest.xml"
     junit.write_text(
@@ -47,14 +47,19 @@ def test_ctest_is_counted_by_test_cases(
         f"<system-out>{output}</system-out></testcase></testsuite>"
     )
     count = tool.count_ctest(junit)
-    assert (count.passed, count.failed) == expected
+    assert (count.passed, count.failed, count.skipped) == expected
 
 
-def test_pytest_is_counted_with_its_errors_and_without_skips(tmp_path: Path) -> None:
+def test_pytest_is_counted_with_its_errors_and_skips(tmp_path: Path) -> None:
     junit = tmp_path / "pytest.xml"
     junit.write_text(
         "<testsuites><testsuite><testcase/><testcase/><testcase><failure/></testcase>"
         "<testcase><error/></testcase><testcase><skipped/></testcase></testsuite></testsuites>"
     )
     count = tool.count_pytest(junit)
-    assert (count.passed, count.failed) == (2, 2)
+    assert (count.passed, count.failed, count.skipped) == (2, 2, 1)
+
+
+def test_skips_are_told_when_there_are_any() -> None:
+    assert str(tool.Count(passed=3)) == "3 passed, 0 failed"
+    assert str(tool.Count(passed=3, skipped=2)) == "3 passed, 0 failed, 2 skipped"

@@ -1,4 +1,4 @@
-"""Builds and runs every test, and ends with one line: N passed, N failed.
+"""Builds and runs every test, and ends with one line: N passed, N failed, and N skipped if any.
 
 Stages: the release build, the address and undefined-behaviour sanitizers, the thread sanitizer
 (only tests marked CONCURRENT in CMakeLists.txt), and pytest over tests/.
@@ -18,16 +18,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = os.cpu_count() or 1
 TEST_TIMEOUT_S = 600  # an executable that takes longer hangs; the slowest takes seconds
-DOCTEST_SUMMARY = re.compile(r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed")
+DOCTEST_SUMMARY = re.compile(
+    r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped"
+)
 
 
 @dataclass
 class Count:
     passed: int = 0
     failed: int = 0
+    skipped: int = 0
 
     def __add__(self, other: "Count") -> "Count":
-        return Count(self.passed + other.passed, self.failed + other.failed)
+        return Count(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
+
+    def __str__(self) -> str:
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
 
 
 def run(*command: str | Path, **env: str) -> bool:
@@ -63,7 +72,7 @@ def count_pytest(junit: Path) -> Count:
     for case in ET.parse(junit).iter("testcase"):
         broken = case.find("failure") is not None or case.find("error") is not None
         skipped = case.find("skipped") is not None
-        total += Count(failed=1) if broken else Count(passed=0 if skipped else 1)
+        total += Count(failed=1) if broken else Count(skipped=1) if skipped else Count(passed=1)
     return total
 
 
@@ -133,9 +142,9 @@ def main() -> int:
         start = time.monotonic()
         count = stage()
         seconds = time.monotonic() - start
-        print(f"{stage.__name__}: {count.passed} passed, {count.failed} failed in {seconds:.0f} s")
+        print(f"{stage.__name__}: {count} in {seconds:.0f} s")
         total += count
-    print(f"{total.passed} passed, {total.failed} failed")
+    print(total)
     return 1 if total.failed or not total.passed else 0
 
 

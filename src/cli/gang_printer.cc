@@ -4,6 +4,7 @@
 
 #include <array>
 #include <csignal>
+#include <utility>
 
 #include "cluster/rank_list.h"
 
@@ -20,12 +21,18 @@ std::string_view stream_name(RankStream stream) {
 }  // namespace
 
 GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error)
-    : style_(style), output_(output), error_(error), states_(2 * ranks), tails_(ranks) {
+    : style_(style),
+      output_(output),
+      error_(error),
+      states_(2 * ranks),
+      tails_(ranks),
+      held_exits_(ranks) {
   const size_t width = fmt::format("[{}]", ranks - 1).size();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     std::string label = fmt::format("{:<{}} ", fmt::format("[{}]", rank), width);
+    // 0: what the line before left switched on, another rank's bold say, ends here.
     colour_prefixes_.push_back(
-        fmt::format("\033[{}m{}\033[0m", kColours[rank % kColours.size()], label));
+        fmt::format("\033[0;{}m{}\033[0m", kColours[rank % kColours.size()], label));
     plain_prefixes_.push_back(std::move(label));
   }
 }
@@ -40,26 +47,43 @@ void GangPrinter::on_started(uint32_t rank, pid_t pid) {
   if (style_ == PrintStyle::json) print_event({{"event", "start"}, {"rank", rank}, {"pid", pid}});
 }
 
+// Exits and output reach us on different ways; a rank's exit is told after the last of its output.
 void GangPrinter::on_exit(uint32_t rank, const RankReport& report) {
   if (style_ != PrintStyle::json) return;
-  print_event({{"event", "exit"},
-               {"rank", rank},
-               {"code", report.exit->code},
-               {"signal", report.exit->signal},
-               {"how", report.exit->text()},
-               {"order", report.sequence},
-               {"signal_sent", report.last_signal_sent},
-               {"lived_s", to_seconds(report.lived)},
-               {"user_s", to_seconds(report.exit->user_time)},
-               {"system_s", to_seconds(report.exit->system_time)},
-               {"peak_memory_bytes", report.exit->peak_memory_bytes}});
+  held_exits_[rank] = {{"event", "exit"},
+                       {"rank", rank},
+                       {"code", report.exit->code},
+                       {"signal", report.exit->signal},
+                       {"how", report.exit->text()},
+                       {"order", report.sequence},
+                       {"signal_sent", report.last_signal_sent},
+                       {"lived_s", rounded_seconds(report.lived)},
+                       {"user_s", rounded_seconds(report.exit->user_time)},
+                       {"system_s", rounded_seconds(report.exit->system_time)},
+                       {"peak_memory_bytes", report.exit->peak_memory_bytes}};
+  if (all_output_ended(rank)) print_held_exit(rank);
+}
+
+void GangPrinter::print_held_exit(uint32_t rank) {
+  if (!held_exits_[rank].is_null()) print_event(std::exchange(held_exits_[rank], Json()));
+}
+
+void GangPrinter::print_held_exits() {
+  for (uint32_t rank = 0; rank < held_exits_.size(); ++rank) print_held_exit(rank);
 }
 
 // Somebody pressed Ctrl-C and waits: say what happens and how to make it quicker.
 void GangPrinter::on_ending(const GangReport& so_far) {
   if (so_far.end != GangEnd::interrupted || !error_.colour() || so_far.running.empty()) return;
-  error_.text() +=
-      fmt::format("\ntutti: ending {}; again to kill at once\n", format_ranks(so_far.running));
+  error_.text() += fmt::format("\033[0m\ntutti: ending {}; again to kill at once\n",
+                               format_ranks(so_far.running));
+  error_.added();
+}
+
+// The terminal shows ^C where the cursor stood; what follows begins on a line of its own.
+void GangPrinter::on_hurried() {
+  if (!error_.colour()) return;
+  error_.text() += '\n';
   error_.added();
 }
 
@@ -74,6 +98,8 @@ Task<Result<void>> GangPrinter::on_output(uint32_t rank, RankStream stream, Byte
   };
   if (bytes.empty()) {
     state.splitter.finish(print);
+    state.ended = true;
+    if (all_output_ended(rank)) print_held_exit(rank);
   } else {
     state.splitter.feed(as_text(bytes), print);
   }

@@ -26,16 +26,20 @@ class GangPrinter : public GangListener {
   Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) override;
   void on_exit(uint32_t rank, const RankReport& report) override;
   void on_ending(const GangReport& so_far) override;
+  void on_hurried() override;
 
   // What each rank printed last.
   std::span<const RankTail> tails() const { return tails_; }
   void print_event(const Json& event);
+  // Of ranks whose output did not end: somebody holds on to it, or it was given up.
+  void print_held_exits();
 
  private:
   struct RankOutput {
     LineSplitter splitter;
     std::string raw;           // the beginning of a line, when printing raw
     bool within_line = false;  // the last piece was continued
+    bool ended = false;
   };
 
   OutputSink& sink_of(RankStream stream) {
@@ -44,6 +48,10 @@ class GangPrinter : public GangListener {
   RankOutput& state_of(uint32_t rank, RankStream stream) {
     return states_[2 * rank + (stream == RankStream::error ? 1 : 0)];
   }
+  bool all_output_ended(uint32_t rank) const {
+    return states_[2 * rank].ended && states_[2 * rank + 1].ended;
+  }
+  void print_held_exit(uint32_t rank);
   void print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end);
   void print_raw(RankOutput& state, OutputSink& sink, std::string_view bytes);
 
@@ -52,6 +60,7 @@ class GangPrinter : public GangListener {
   OutputSink& error_;
   std::vector<RankOutput> states_;
   std::vector<RankTail> tails_;
+  std::vector<Json> held_exits_;  // of each rank, null when there is none
   std::vector<std::string> plain_prefixes_;
   std::vector<std::string> colour_prefixes_;
 };

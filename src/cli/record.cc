@@ -172,8 +172,8 @@ int record(int argc, char** argv) {
   app.footer(
       "examples:\n"
       "  tutti record dump /dev/shm/tutti/worker-3.rec            all it holds, as a table\n"
-      "  tutti record dump worker-3.rec --since 2s --kind wire.   the last two seconds of the "
-      "wire\n"
+      "  tutti record dump worker-3.rec --since 2s --kind train.  train.step and the like, of the "
+      "last two seconds\n"
       "  tutti record dump worker-3.rec --follow --json           events as they happen, for "
       "tools");
   DumpWish wish;

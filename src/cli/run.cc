@@ -143,11 +143,12 @@ Task<void> Run::give_up_output(Scope& writing, bool patient) {
 void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSink& error) const {
   const VerdictOptions style{
       .grace = options_.grace, .timeout = options_.timeout, .colour = error.colour()};
+  printer.print_held_exits();
   if (options_.json) printer.print_event(verdict_json(report, printer.tails()));
   error.text() += verdict_text(report, printer.tails(), style);
   if (report.end == GangEnd::finished && error.colour() && !options_.json)
     error.text() +=
-        fmt::format("\033[32mtutti: {} finished\033[0m in {}\n",
+        fmt::format("\033[0;32mtutti: {} finished\033[0m in {}\n",
                     options_.ranks == 1 ? "1 rank" : fmt::format("all {} ranks", options_.ranks),
                     format_duration(report.elapsed));
   error.added();

@@ -272,6 +272,7 @@ Task<void> Gang::obey_signals(OutputReaders& readers) {
       continue;
     }
     report_.hurried = true;
+    listener_.on_hurried();
     readers.hurry();
     control_->spawn(tell_keeper_to_end());
     control_->spawn(insist(kHurriedPatience));

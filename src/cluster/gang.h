@@ -84,6 +84,8 @@ class GangListener {
   virtual void on_exit(uint32_t rank, const RankReport& report) = 0;
   // We begin to end those that still run.
   virtual void on_ending(const GangReport& so_far) = 0;
+  // A signal came while ending: what is left is killed.
+  virtual void on_hurried() {}
   // The ranks are stopped; they go on when this returns.
   virtual void on_paused() {}
 };

@@ -24,12 +24,43 @@ Tail telling_tail(const RankTail& tail) {
   return {&tail.output, "stdout"};
 }
 
+bool within(char byte, char first, char last) { return first <= byte && byte <= last; }
+
+// Bytes of the terminal sequence that the text begins with; one that was cut goes to its end.
+size_t sequence_size(std::string_view text) {
+  constexpr std::string_view kStringBegins = "]PX^_";  // OSC, DCS, SOS, PM, APC
+  size_t at = 1;
+  if (at < text.size() && kStringBegins.contains(text[at])) {
+    const size_t end = text.find_first_of("\a\033", at);
+    if (end == std::string_view::npos) return text.size();
+    const bool ends_with_two = text[end] == '\033' && text.substr(end + 1).starts_with('\\');
+    return text[end] == '\a' ? end + 1 : ends_with_two ? end + 2 : end;
+  }
+  const bool control = at < text.size() && text[at] == '[';
+  if (control) ++at;
+  while (at < text.size() && within(text[at], ' ', control ? '?' : '/')) ++at;
+  if (at < text.size() && within(text[at], control ? '@' : '0', '~')) ++at;
+  return at;
+}
+
+// Colours and titles of a rank are not to spread over the verdict.
+std::string without_sequences(std::string_view line) {
+  std::string text;
+  while (true) {
+    const size_t escape = line.find('\033');
+    text += line.substr(0, escape);
+    if (escape == std::string_view::npos) return text;
+    line.remove_prefix(escape);
+    line.remove_prefix(sequence_size(line));
+  }
+}
+
 class Text {
  public:
   explicit Text(const VerdictOptions& options) : options_(options) {}
 
   void headline(std::string_view subject, std::string_view rest) {
-    text_ += options_.colour ? fmt::format("\033[1;31mtutti: {}\033[0m{}\n", subject, rest)
+    text_ += options_.colour ? fmt::format("\033[0;1;31mtutti: {}\033[0m{}\n", subject, rest)
                              : fmt::format("tutti: {}{}\n", subject, rest);
   }
   void detail(std::string_view label, std::string_view rest) {
@@ -37,7 +68,8 @@ class Text {
                              : fmt::format("  {} {}\n", label, rest);
   }
   void quote(const LastLines& lines) {
-    for (const std::string& line : lines.lines()) text_ += fmt::format("    | {}\n", line);
+    for (const std::string& line : lines.lines())
+      text_ += fmt::format("    | {}\n", without_sequences(line));
   }
   std::string take() { return std::move(text_); }
 
@@ -140,6 +172,10 @@ Json ranks_json(const GangReport& report) {
 
 }  // namespace
 
+double rounded_seconds(Duration duration) {
+  return static_cast<double>(std::chrono::round<std::chrono::milliseconds>(duration).count()) / 1e3;
+}
+
 std::string verdict_text(const GangReport& report, std::span<const RankTail> tails,
                          const VerdictOptions& options) {
   Text text(options);
@@ -184,7 +220,7 @@ Json verdict_json(const GangReport& report, std::span<const RankTail> tails) {
   Json json = {{"event", "verdict"},
                {"end", end_name(report.end)},
                {"exit_code", report.exit_code()},
-               {"elapsed_s", to_seconds(report.elapsed)},
+               {"elapsed_s", rounded_seconds(report.elapsed)},
                {"ranks", ranks_json(report)}};
   if (report.culprit) {
     const Tail tail = telling_tail(tails[*report.culprit]);

@@ -28,5 +28,7 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
                          const VerdictOptions& options);
 
 Json verdict_json(const GangReport& report, std::span<const RankTail> tails);
+// To the millisecond: what JSON tells of times, without the noise of binary fractions.
+double rounded_seconds(Duration duration);
 
 }  // namespace tutti

@@ -61,6 +61,32 @@ TEST_CASE("a rank that only printed to standard output is quoted from there") {
   CHECK(failed.report.exit_code() == 128 + SIGSEGV);
 }
 
+TEST_CASE("last lines are quoted without what they tell a terminal") {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\033[1;4mbold\033[0m plain", "bold plain"},
+      {"\033]0;title\aone", "one"},
+      {"\033]8;;http://x\033\\link\033]8;;\033\\ two", "link two"},
+      {"\033(B\0337three\0338\033=", "three"},
+      {"cut \033[1;", "cut "},
+      {"cut \033]0;tit", "cut "},
+      {"cut \033", "cut "},
+      {"cut \033[1;…", "cut …"},
+      {"\033]0;no end \033[1mfour", "four"},
+      {"\033\033[1mfive", "five"},
+  };
+  for (const auto& [printed, quoted] : cases) {
+    Case failed(GangEnd::rank_failed, {ended({.code = 1}, 1)});
+    failed.report.culprit = 0;
+    failed.tails[0].error.add(printed, LineEnd::newline);
+    CHECK(failed.text().find("    | " + quoted + "\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("seconds are told to the millisecond") {
+  CHECK(dump_json(rounded_seconds(19'981'818ns)) == "0.02");
+  CHECK(dump_json(rounded_seconds(1'234'567'890ns)) == "1.235");
+}
+
 TEST_CASE("a timeout tells who still ran") {
   Case late(GangEnd::timed_out, {ended({}, 1), ended({.signal = SIGTERM}, 2, SIGTERM)});
   late.report.running = {1};
