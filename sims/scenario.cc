@@ -9,7 +9,7 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kHeartbeat,
+constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kHeartbeat,      &kTree,
                                           &kWirePartition, &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;

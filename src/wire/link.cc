@@ -22,11 +22,12 @@ Task<Result<Identity>> Link::handshake(FrameReader& reader) {
   auto identity = co_await seal_->handshake(*stream_);
   if (!identity) co_return identity;
   CO_TRY_DO(open({}, reader));
+  if (!seal_->transforms()) seal_.reset();
   co_return identity;
 }
 
 Task<Result<bool>> Link::receive(FrameReader& reader) {
-  if (!seal_->transforms()) {
+  if (seal_ == nullptr) {
     const MutableBytes room = reader.room();
     auto size = co_await stream_->read(room);
     if (!size) co_return fail(size.error());
@@ -62,7 +63,7 @@ Result<bool> Link::open(Bytes travelled, FrameReader& reader) {
 
 Task<Result<void>> Link::send(std::span<const Bytes> parts) {
   sending_ = true;
-  if (!seal_->transforms()) {
+  if (seal_ == nullptr) {
     auto written = co_await stream_->write(parts);
     sending_ = !written;
     co_return written;
@@ -82,7 +83,7 @@ Task<Result<void>> Link::send(std::span<const Bytes> parts) {
 
 Task<Result<void>> Link::finish() {
   finished_ = true;
-  seal_->close(travelled_out_);
+  if (seal_ != nullptr) seal_->close(travelled_out_);
   const Bytes goodbye = as_bytes(travelled_out_);
   if (!goodbye.empty()) {
     auto written = co_await stream_->write(goodbye);
@@ -112,7 +113,7 @@ void Link::release_idle(FrameReader& reader) {
   opened_.shrink_to_fit();
   if (!sending_) travelled_out_.shrink_to_fit();
   // Unsealed bytes are received right into the reader.
-  reader.release_idle(!seal_->transforms());
+  reader.release_idle(seal_ == nullptr);
 }
 
 size_t Link::capacity() const {

@@ -36,12 +36,14 @@ class Link {
   void release_idle(FrameReader& reader);
   // Bytes of memory held for what travels.
   size_t capacity() const;
+  // The stream, where nothing but plain bytes travel over it: who waits there needs no coroutine.
+  Stream* plain_stream() const { return seal_ == nullptr ? stream_.get() : nullptr; }
 
  private:
   Result<bool> open(Bytes travelled, FrameReader& reader);
 
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Seal> seal_;
+  std::unique_ptr<Seal> seal_;  // gone after a handshake whose seal leaves bytes as they are
   ReadSize read_size_;
   Buffer travelled_in_;
   std::string opened_;

@@ -1,0 +1,180 @@
+#include "cluster/tree_node.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/tree_link.h"
+
+namespace tutti {
+namespace {
+
+// What happens to many nodes at once travels together; a level of the tree costs this much delay.
+constexpr Duration kNewsDelay = 20ms;
+
+tree::Envelope lost_message(const RangeSet& nodes) {
+  tree::Envelope envelope;
+  for (const uint32_t end : nodes.pairs()) envelope.mutable_lost()->add_nodes(end);
+  return envelope;
+}
+
+}  // namespace
+
+TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUser& user)
+    : world_(world),
+      seals_(seals),
+      user_(user),
+      shape_(options.shape),
+      node_(options.node),
+      is_head_(options.self.role == wire::Role::head),
+      instance_(world.random().next()),
+      address_(std::move(options.address)),
+      about_(std::move(options.about)),
+      self_(std::move(options.self)),
+      places_(std::move(options.places)),
+      alarm_(world.clock()) {
+  if (numbered()) alive_.add(node_);
+}
+
+TreeNode::~TreeNode() = default;
+
+NodeId TreeNode::above() const { return up_ == nullptr ? kHead : up_->node; }
+
+Task<Result<void>> TreeNode::run(Listener& listener) {
+  Scope strands;
+  strands_ = &strands;
+  strands.spawn(accept(listener));
+  strands.spawn(work());
+  auto joined = co_await strands.join();
+  strands_ = nullptr;
+  // Links have strands of their own; nothing of them may outlive us.
+  const Shield until_done;
+  if (up_ != nullptr) up_->cut(cancelled_error());
+  for (const auto& child : children_) child->cut(cancelled_error());
+  for (auto* links : {&children_, &ended_})
+    for (const auto& link : *links) {
+      auto gone = co_await link->strands.join();
+      static_cast<void>(gone);
+    }
+  if (up_ != nullptr) {
+    auto gone = co_await up_->strands.join();
+    static_cast<void>(gone);
+  }
+  co_return joined;
+}
+
+Task<Result<void>> TreeNode::work() {
+  // Not all in step: a tick comes anywhere within the first.
+  const auto phase = static_cast<int64_t>(world_.random().below(to_ns(kTick)));
+  next_tick_ = world_.clock().now() + Duration(phase);
+  while (true) {
+    if (!is_head_ && !hanging_ && world_.clock().now() >= next_hang_ && (up_ == nullptr || up_place_ > 0)) {
+      hanging_ = true;
+      strands_->spawn(hang());
+    }
+    const Instant due = next_due();
+    auto woken = co_await alarm_.until(due);
+    if (!woken) co_return woken;
+    reap_links();
+    const Instant now = world_.clock().now();
+    if (now >= next_tick_) tick();
+    expire_orphans();
+    if (now >= news_due_) send_news();
+    if (now >= reports_due_) send_reports();
+  }
+}
+
+Instant TreeNode::next_due() const {
+  Instant due = std::min({next_tick_, news_due_, reports_due_});
+  for (const Orphans& orphans : orphans_) due = std::min(due, orphans.until);
+  const bool looks = !is_head_ && !hanging_ && (up_ == nullptr || up_place_ > 0);
+  return looks ? std::min(due, next_hang_) : due;
+}
+
+void TreeNode::tick() {
+  const Instant now = world_.clock().now();
+  // Who did not get to run cannot say that others were silent.
+  const bool late = now > next_tick_ + kTick;
+  next_tick_ = now + kTick;
+  const auto check = [&](TreeLink& link) {
+    const uint32_t heard = link.courier->heard();
+    if (heard != link.last_heard) link.silent_ticks = 0;
+    if (heard == link.last_heard && !late) ++link.silent_ticks;
+    link.last_heard = heard;
+    if (link.silent_ticks >= kSilentTicks) {
+      link.was_silent = true;
+      link.cut(Error(Code::deadline, "it was silent"));
+    } else if (link.courier->queued() == 0) {
+      link.courier->post({});
+    }
+  };
+  if (up_ != nullptr) check(*up_);
+  for (const auto& child : children_) check(*child);
+}
+
+void TreeNode::reap_links() {
+  std::erase_if(ended_, [](const auto& link) { return link->over(); });
+}
+
+void TreeNode::expire_orphans() {
+  const Instant now = world_.clock().now();
+  RangeSet gone;
+  std::erase_if(orphans_, [&](const Orphans& orphans) {
+    if (orphans.until <= now) gone.add(orphans.nodes);
+    return orphans.until <= now;
+  });
+  if (!gone.empty()) drop_alive(std::move(gone));
+}
+
+void TreeNode::add_alive(const RangeSet& nodes) {
+  const RangeSet fresh = nodes.minus(alive_);
+  if (fresh.empty()) return;
+  alive_.add(fresh);
+  news_added_.add(fresh);
+  if (news_due_ == kNever) news_due_ = world_.clock().now() + kNewsDelay;
+  alarm_.ring();
+}
+
+void TreeNode::drop_alive(RangeSet nodes) {
+  if (numbered()) nodes.remove(node_);
+  for (const auto& child : children_) nodes.remove(child->alive);
+  for (const Orphans& orphans : orphans_) nodes.remove(orphans.nodes);
+  nodes = nodes.common(alive_);
+  if (nodes.empty()) return;
+  alive_.remove(nodes);
+  news_added_.remove(nodes);
+  news_removed_.add(nodes);
+  if (news_due_ == kNever) news_due_ = world_.clock().now() + kNewsDelay;
+  alarm_.ring();
+}
+
+// Who was gone and came back within one delay is in both: above they must hear of both.
+void TreeNode::send_news() {
+  news_due_ = kNever;
+  const RangeSet added = std::exchange(news_added_, {});
+  const RangeSet removed = std::exchange(news_removed_, {});
+  if (up_ != nullptr) {
+    tree::Envelope envelope;
+    for (const uint32_t end : added.pairs()) envelope.mutable_news()->add_added(end);
+    for (const uint32_t end : removed.pairs()) envelope.mutable_news()->add_removed(end);
+    up_->post(envelope);
+    return;
+  }
+  user_.on_alive(added, removed);
+  if (!removed.empty()) pass_on_lost(removed);
+}
+
+void TreeNode::pass_on_lost(const RangeSet& nodes) {
+  const tree::Envelope envelope = lost_message(nodes);
+  for (const auto& child : children_)
+    if (child->node != kNobody) child->post(envelope);
+  user_.on_lost(nodes);
+}
+
+void TreeNode::leave_for(Duration time) {
+  if (up_ == nullptr) return;
+  tree::Envelope envelope;
+  envelope.mutable_leaving()->set_back_within_ns(to_ns(time));
+  up_->post(envelope);
+}
+
+}  // namespace tutti
