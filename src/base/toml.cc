@@ -286,6 +286,7 @@ std::vector<TomlReader> TomlReader::tables(std::string_view key) {
 }
 
 void TomlReader::complain(std::string_view key, std::string_view what) {
+  table_->asked.emplace(key);
   const toml::node* at = has(key) ? table_->node->get(key) : table_->node;
   document_->complain(at, fmt::format("'{}' {}", table_->path_of(key), what));
 }

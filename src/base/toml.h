@@ -73,7 +73,7 @@ class TomlReader {
   std::vector<TomlReader> tables(std::string_view key);
 
   // Adds a mistake the caller found: complain("port", "is taken by the head"). About an absent key
-  // it names the line of the table.
+  // it names the line of the table. The key is then not reported as unknown besides.
   void complain(std::string_view key, std::string_view what);
 
   // All mistakes of the whole document until now, keys that nobody asked for among them.

@@ -246,6 +246,12 @@ TEST_CASE("a complaint about an absent key names the line of its table") {
   CHECK(toml.finish().error().text() == "c.toml:2: 'head.port' is needed here");
 }
 
+TEST_CASE("a key that a caller complained about is not unknown besides") {
+  auto toml = reader_of("old = 1\n");
+  toml.complain("old", "is now 'new'");
+  CHECK(toml.finish().error().text() == "c.toml:1: 'old' is now 'new'");
+}
+
 TEST_CASE("a file full of mistakes gives a bounded message") {
   std::string text;
   for (int i = 0; i < 100; ++i) text += fmt::format("key{} = 1\n", i);
