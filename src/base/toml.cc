@@ -112,6 +112,20 @@ bool TomlReader::has(std::string_view key) const {
   return table_->node != nullptr && table_->node->contains(key);
 }
 
+bool TomlReader::has_string(std::string_view key) const {
+  return has(key) && table_->node->get(key)->is_string();
+}
+
+bool TomlReader::has_table(std::string_view key) const {
+  return has(key) && table_->node->get(key)->is_table();
+}
+
+TomlReader::Place TomlReader::place(std::string_view key) const {
+  if (!has(key)) return {};
+  const toml::source_position begin = table_->node->find(key)->first.source().begin;
+  return {begin.line, begin.column};
+}
+
 std::vector<std::string> TomlReader::keys() const {
   std::vector<std::string> names;
   if (table_->node == nullptr) return names;
@@ -272,12 +286,9 @@ std::vector<TomlReader> TomlReader::tables(std::string_view key) {
 }
 
 void TomlReader::complain(std::string_view key, std::string_view what) {
-  const toml::node* node = table_->node == nullptr ? nullptr : table_->node->get(key);
-  document_->complain(node, fmt::format("'{}' {}", table_->path_of(key), what));
-}
-
-void TomlReader::complain_missing(std::string_view key) {
-  document_->complain(table_->node, fmt::format("'{}' is missing", table_->path_of(key)));
+  table_->asked.emplace(key);
+  const toml::node* at = has(key) ? table_->node->get(key) : table_->node;
+  document_->complain(at, fmt::format("'{}' {}", table_->path_of(key), what));
 }
 
 Result<void> TomlReader::finish() const {

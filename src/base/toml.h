@@ -11,6 +11,7 @@
 // Readers of one document share it; each belongs to one thread.
 #pragma once
 
+#include <compare>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -38,6 +39,10 @@ class TomlReader {
   template <std::integral T>
     requires(!std::same_as<T, bool>)
   bool read(std::string_view key, T& value);
+  // The same, from `least` to `most`.
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  bool read(std::string_view key, T& value, int64_t least, int64_t most);
 
   // "64KiB" or a number of bytes.
   bool read_bytes(std::string_view key, uint64_t& value);
@@ -49,15 +54,26 @@ class TomlReader {
   bool require(std::string_view key, T& value);
 
   bool has(std::string_view key) const;
+  bool has_string(std::string_view key) const;
+  bool has_table(std::string_view key) const;
   // Keys in sorted order, for tables whose keys are names people choose.
   std::vector<std::string> keys() const;
+  // Where the key was written first, to put names into the order people gave them; all zero when
+  // it is absent.
+  struct Place {
+    uint32_t line;
+    uint32_t column;
+    auto operator<=>(const Place&) const = default;
+  };
+  Place place(std::string_view key) const;
 
   // [key]: a reader of nothing when absent.
   TomlReader table(std::string_view key);
   // [[key]]: one reader each.
   std::vector<TomlReader> tables(std::string_view key);
 
-  // Adds a mistake the caller found: complain("port", "is taken by the head").
+  // Adds a mistake the caller found: complain("port", "is taken by the head"). About an absent key
+  // it names the line of the table. The key is then not reported as unknown besides.
   void complain(std::string_view key, std::string_view what);
 
   // All mistakes of the whole document until now, keys that nobody asked for among them.
@@ -73,11 +89,18 @@ class TomlReader {
     int64_t value;
   };
   Whole read_whole(std::string_view key, int64_t least, int64_t most);
-  void complain_missing(std::string_view key);
 
   std::shared_ptr<Document> document_;
   Table* table_;  // owned by the document
 };
+
+template <std::integral T>
+  requires(!std::same_as<T, bool>)
+bool TomlReader::read(std::string_view key, T& value, int64_t least, int64_t most) {
+  const Whole whole = read_whole(key, least, most);
+  if (whole.found) value = static_cast<T>(whole.value);
+  return whole.found;
+}
 
 template <std::integral T>
   requires(!std::same_as<T, bool>)
@@ -87,14 +110,12 @@ bool TomlReader::read(std::string_view key, T& value) {
   constexpr int64_t most = sizeof(T) < sizeof(int64_t)
                                ? static_cast<int64_t>(std::numeric_limits<T>::max())
                                : std::numeric_limits<int64_t>::max();
-  const Whole whole = read_whole(key, least, most);
-  if (whole.found) value = static_cast<T>(whole.value);
-  return whole.found;
+  return read(key, value, least, most);
 }
 
 template <class T>
 bool TomlReader::require(std::string_view key, T& value) {
-  if (!has(key)) complain_missing(key);
+  if (!has(key)) complain(key, "is missing");
   return read(key, value);
 }
 

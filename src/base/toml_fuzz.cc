@@ -24,6 +24,7 @@ void read_everything(tutti::TomlReader& toml, int depth) {
     toml.read(key, duration);
     toml.read(key, texts);
     toml.read_bytes(key, bytes);
+    if (toml.place(key) == tutti::TomlReader::Place{}) __builtin_trap();
     if (depth == kDeepest) continue;
     tutti::TomlReader inner = toml.table(key);
     read_everything(inner, depth + 1);

@@ -152,6 +152,19 @@ TEST_CASE("numbers out of range are refused, not wrapped") {
   CHECK(text.find("c.toml:4: 'wait': '-1' is not a duration") != std::string::npos);
 }
 
+TEST_CASE("a number may have limits of its own") {
+  auto toml = reader_of("ranks = 8\nport = 0\nhosts = -1\n");
+  uint32_t ranks = 1, port = 1, hosts = 1;
+  CHECK(toml.read("ranks", ranks, 1, 8));
+  CHECK(!toml.read("port", port, 1, 65535));
+  CHECK(!toml.read("hosts", hosts, 1, 100));
+  CHECK(ranks == 8);
+  CHECK(port == 1);
+  CHECK(toml.finish().error().text() ==
+        "c.toml:2: 'port' must be from 1 to 65535, not 0\n"
+        "c.toml:3: 'hosts' must be from 1 to 100, not -1");
+}
+
 TEST_CASE("a required key that is absent is a mistake, in an absent table too") {
   auto toml = reader_of("\n[head]\n");
   std::string name;
@@ -194,6 +207,49 @@ TEST_CASE("keys are given in order, and a caller may complain about one") {
   CHECK(toml.finish());
   toml.complain("a", "is taken");
   CHECK(toml.finish().error().text() == "c.toml:2: 'a' is taken");
+}
+
+TEST_CASE("the place of a key is where it was written first, however its table is spelled") {
+  auto toml = reader_of(
+      "z.inner = 1\n"
+      "one = 1\n"
+      "line = { b = 1, a = 2 }\n"
+      "[kind.late]\n"
+      "[other.mid.inner]\n"
+      "[kind.early]\n"
+      "[other.mid]\n");
+  auto line = toml.table("line");
+  auto kind = toml.table("kind");
+  auto other = toml.table("other");
+  CHECK(toml.place("z") < toml.place("one"));
+  CHECK(line.place("b") < line.place("a"));
+  CHECK(kind.place("late") < other.place("mid"));
+  CHECK(other.place("mid") < kind.place("early"));
+  CHECK(kind.place("early").line == 6);
+  CHECK(kind.place("absent") == TomlReader::Place{});
+  CHECK(toml.table("absent").place("x") == TomlReader::Place{});
+}
+
+TEST_CASE("a caller may ask what a key holds before it reads it") {
+  auto toml = reader_of("text = 'a'\nwhole = 1\n[table]\n");
+  CHECK(toml.has_string("text"));
+  CHECK(!toml.has_string("whole"));
+  CHECK(!toml.has_string("absent"));
+  CHECK(toml.has_table("table"));
+  CHECK(!toml.has_table("text"));
+  CHECK(!toml.has_table("absent"));
+}
+
+TEST_CASE("a complaint about an absent key names the line of its table") {
+  auto toml = reader_of("\n[head]\n");
+  toml.table("head").complain("port", "is needed here");
+  CHECK(toml.finish().error().text() == "c.toml:2: 'head.port' is needed here");
+}
+
+TEST_CASE("a key that a caller complained about is not unknown besides") {
+  auto toml = reader_of("old = 1\n");
+  toml.complain("old", "is now 'new'");
+  CHECK(toml.finish().error().text() == "c.toml:1: 'old' is now 'new'");
 }
 
 TEST_CASE("a file full of mistakes gives a bounded message") {

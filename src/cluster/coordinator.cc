@@ -1,0 +1,332 @@
+#include "cluster/coordinator.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "cluster/role_order.h"
+
+namespace tutti {
+namespace {
+
+// A coordinator that takes over asks all hosts what they run; one that does not answer by then is
+// as lost as one that is silent in the tree.
+constexpr Duration kAdoptionPatience = 3s;
+
+bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
+
+// Whether the job ends when all such processes have returned 0.
+bool is_awaited(const job::Role& role) {
+  return role.kind() == job::Role::GANG || role.kind() == job::Role::TASK;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, NodeId self,
+                         Instant now)
+    : appointment_(std::move(appointment)),
+      numbers_(appointment_.spec()),
+      self_(self),
+      counter_(counter),
+      now_(now),
+      processes_(numbers_.size()),
+      counts_(numbers_.roles()) {
+  for (const job::Role& role : appointment_.spec().roles()) budgets_.emplace_back(role);
+  if (numbers_.size() != 0) idle_ = RangeSet(0, numbers_.size() - 1);
+  touched_ = nodes();
+  if (appointment_.spec().timeout_ns() > 0)
+    timeout_at_ = now + Duration(appointment_.spec().timeout_ns());
+  next_epoch();
+  orders_.log = true;
+  if (appointment_.fresh() && counter == 0) {
+    // The head gave this epoch with the appointment, and keeps it.
+    orders_.durably = false;
+    start_ready();
+  } else {
+    adopted_by_ = now + kAdoptionPatience;
+    send_directive(nodes());
+  }
+}
+
+void Coordinator::next_epoch() {
+  ++counter_;
+  revision_ = 0;
+  start_ = stop_ = heard_ = RangeSet();
+  barriers_.clear();
+  values_.clear();
+  wanting_.clear();
+  value_bytes_ = 0;
+  orders_.log = orders_.durably = true;
+}
+
+void Coordinator::set_phase(const RangeSet& processes, Phase phase) {
+  for (const RangeSet::Range& range : processes.ranges()) {
+    for (uint64_t number = range.first; number <= range.last; ++number) {
+      Process& process = processes_[number];
+      RoleCount& count = counts_[numbers_.role_of(static_cast<ProcessId>(number))];
+      count.running -= process.phase == Phase::running ? 1 : 0;
+      count.done -= process.phase == Phase::done ? 1 : 0;
+      count.running += phase == Phase::running ? 1 : 0;
+      count.done += phase == Phase::done ? 1 : 0;
+      process.phase = phase;
+      if (phase == Phase::running) continue;
+      count.well -= process.well ? 1 : 0;
+      process.well = false;
+    }
+  }
+  if (phase == Phase::idle) {
+    idle_.add(processes);
+  } else {
+    idle_.remove(processes);
+  }
+}
+
+RangeSet Coordinator::in_phase(const RangeSet& processes, Phase phase) const {
+  RangeSet found;
+  for (const RangeSet::Range& range : processes.ranges())
+    for (uint64_t number = range.first; number <= range.last; ++number)
+      if (processes_[number].phase == phase) found.add(static_cast<ProcessId>(number));
+  return found;
+}
+
+bool Coordinator::ready(size_t index) const {
+  const auto satisfied = [&](const std::string& name) {
+    const auto& roles = appointment_.spec().roles();
+    const auto found = std::ranges::find(roles, name, &job::Role::name);
+    if (found == roles.end()) return true;
+    const auto needed = static_cast<size_t>(found - roles.begin());
+    const uint32_t count = numbers_.count(needed);
+    if (found->kind() == job::Role::TASK) return counts_[needed].done == count;
+    if (found->has_health()) return counts_[needed].well == count;
+    return counts_[needed].running + counts_[needed].done == count;
+  };
+  return std::ranges::all_of(role(index).needs(), satisfied);
+}
+
+// Starts whatever waits for nothing any more.
+void Coordinator::start_ready() {
+  if (idle_.empty() || adopted_by_ || state_ == cluster::ENDING || is_over(state_)) return;
+  RangeSet startable;
+  for (size_t index = 0; index < numbers_.roles(); ++index)
+    if (ready(index)) startable.add(numbers_.of_role(index));
+  startable = startable.common(idle_).minus(restart_);
+  if (startable.empty()) return;
+  set_phase(startable, Phase::starting);
+  start_.add(startable);
+  if (!heard_.empty() || resend_at_ != kNever) ++revision_;
+  heard_ = RangeSet();
+  send_directive(nodes().minus(lost_));
+}
+
+RangeSet Coordinator::affected_by(const RangeSet& processes) const {
+  const job::Spec& spec = appointment_.spec();
+  RangeSet affected;
+  for (const RangeSet::Range& range : processes.ranges()) {
+    const size_t failed_role = numbers_.role_of(range.first);
+    const job::Strategy strategy = role(failed_role).strategy();
+    const uint32_t count = numbers_.count(failed_role);
+    for (uint64_t number = range.first; number <= range.last; ++number) {
+      const uint32_t index = numbers_.index_of(static_cast<ProcessId>(number));
+      const ProcessRange touched = affected_processes(strategy, index, count);
+      affected.add(numbers_.number(failed_role, touched.first),
+                   numbers_.number(failed_role, touched.end - 1));
+      if (strategy != job::ONE_FOR_ONE) break;  // the first one has the rest with it
+    }
+    for (const size_t other : affected_roles(spec, failed_role))
+      if (other != failed_role && numbers_.place_role(other) != failed_role)
+        affected.add(numbers_.of_role(other));
+  }
+  // What was done need not be done again.
+  for (size_t index = 0; index < numbers_.roles(); ++index)
+    if (role(index).kind() == job::Role::TASK)
+      affected.remove(in_phase(affected.common(numbers_.of_role(index)), Phase::done));
+  // A sidecar lives and dies with the process it is beside.
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    const size_t beside = numbers_.place_role(index);
+    if (beside == index) continue;
+    for (const RangeSet::Range& range : affected.common(numbers_.of_role(beside)).ranges())
+      affected.add(numbers_.number(index, numbers_.index_of(range.first)),
+                   numbers_.number(index, numbers_.index_of(range.last)));
+  }
+  return affected;
+}
+
+// Processes of one role, for one reason.
+void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
+  if (state_ == cluster::ENDING || is_over(state_)) return;
+  const RangeSet fresh = processes.minus(restart_);  // others go down with what failed before
+  if (fresh.empty()) return;
+  const bool first = restart_.empty();
+  if (first) {
+    culprit_ = row;
+    set_pairs(fresh, culprit_.mutable_processes());
+  }
+  const size_t index = numbers_.role_of(fresh.front());
+  const job::ErrorClass error = row.exit().error();
+  const auto delay = budgets_[index].ask(error, now_);
+  if (!delay) {
+    const bool never = role(index).budgets().empty() || error == job::USER_ERROR;
+    begin_end(cluster::FAILED,
+              fmt::format("{}{}", error_class_text(error),
+                          never ? "" : "; no restarts left for this kind of error"),
+              Duration(appointment_.spec().grace_ns()), SIGTERM);
+    return;
+  }
+  ++restarts_;
+  dead_ = first ? fresh : dead_.plus(fresh);
+  plan_restart(affected_by(fresh), *delay);
+}
+
+void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
+  restart_.add(processes);
+  restart_at_ = std::max(restart_at_.value_or(now_), now_ + delay);
+  const RangeSet dead = dead_;
+  next_epoch();
+  dead_ = dead;
+  stop_ = restart_;
+  set_phase(restart_, Phase::idle);
+  wanted_ = restart_.common(processes_on(numbers_, appointment_.layout(), lost_));
+  set_state(wanted_.empty() ? cluster::RESTARTING : cluster::WAITING_FOR_HOSTS,
+            std::string(error_class_text(culprit_.exit().error())));
+  if (*restart_at_ <= now_ && wanted_.empty()) return restart();
+  send_directive(nodes().minus(lost_));
+}
+
+void Coordinator::restart() {
+  restart_ = RangeSet();
+  restart_at_.reset();
+  if (state_ == cluster::WAITING_FOR_HOSTS) set_state(cluster::RESTARTING, why_);
+  start_ready();
+}
+
+void Coordinator::on_lost(const RangeSet& gone, Instant now) {
+  now_ = now;
+  const RangeSet mine = gone.common(nodes().plus(touched_)).minus(lost_);
+  if (mine.empty() || is_over(state_)) return;
+  lost_.add(mine);
+  if (state_ == cluster::ENDING) {
+    on_ended(RangeSet());
+    return;
+  }
+  const RangeSet there = processes_on(numbers_, appointment_.layout(), mine);
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    RangeSet broken = there.common(numbers_.of_role(index));
+    broken.remove(in_phase(broken, Phase::done));
+    if (broken.empty()) continue;
+    cluster::Row row;
+    row.set_what(cluster::Row::EXITED);
+    set_pairs(mine, row.mutable_hosts());
+    set_pairs(broken, row.mutable_processes());
+    row.mutable_exit()->set_error(job::HOST_LOST);
+    failed(broken, row);
+  }
+}
+
+void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
+  now_ = now;
+  if (grant.term() != appointment_.term() || wanted_.empty() || state_ == cluster::ENDING) return;
+  if (!check_layout(numbers_, grant.layout())) return;
+  *appointment_.mutable_layout() = grant.layout();
+  appointment_.set_members(grant.members());
+  appointment_.set_master_address(grant.master_address());
+  lost_.remove(nodes());
+  touched_.add(nodes());
+  orders_.log = orders_.durably = true;
+  wanted_ = restart_.common(processes_on(numbers_, appointment_.layout(), lost_));
+  if (wanted_.empty() && restart_at_ && *restart_at_ <= now) restart();
+}
+
+void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now) {
+  now_ = now;
+  const Duration grace(request.grace_ns() >= 0 ? request.grace_ns()
+                                               : appointment_.spec().grace_ns());
+  const int signal = request.signal() != 0 ? request.signal() : SIGTERM;
+  if (is_over(state_)) return;
+  if (state_ == cluster::ENDING) {
+    // Asked again: with less patience.
+    if (grace >= end_grace_) return;
+    end_grace_ = grace;
+    end_signal_ = signal;
+    send_end(touched_.minus(lost_));
+    return;
+  }
+  const Duration notice(appointment_.spec().notice_ns());
+  if (!request.preempted() || notice <= 0s)
+    return begin_end(cluster::KILLED_BY_USER, request.why(), grace, signal);
+  end_at_ = now + notice;
+  end_grace_ = grace;
+  why_ = request.why();
+  cluster::Message message;
+  cluster::Signal& warning = *message.mutable_signal();
+  warning.set_job(job());
+  const int number = appointment_.spec().notice_signal();
+  warning.set_number(number != 0 ? number : SIGTERM);
+  send(nodes().minus(lost_), std::move(message));
+}
+
+void Coordinator::begin_end(cluster::JobState state, std::string why, Duration grace, int signal) {
+  final_state_ = state;
+  end_grace_ = grace;
+  end_signal_ = signal;
+  restart_ = wanted_ = RangeSet();
+  restart_at_.reset();
+  adopted_by_.reset();
+  end_at_.reset();
+  timeout_at_.reset();
+  state_ = cluster::ENDING;
+  why_ = std::move(why);
+  send_end(touched_.minus(lost_));
+  on_ended(RangeSet());
+}
+
+void Coordinator::look_for_end() {
+  if (state_ == cluster::ENDING || is_over(state_) || adopted_by_) return;
+  bool any = false;
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    if (!is_awaited(role(index))) continue;
+    any = true;
+    if (counts_[index].done != numbers_.count(index)) return;
+  }
+  if (any)
+    begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
+}
+
+void Coordinator::set_state(cluster::JobState state, std::string why) {
+  state_ = state;
+  why_ = std::move(why);
+  ++update_sequence_;
+  update_acked_ = false;
+  send_update();
+}
+
+void Coordinator::on_time(Instant now) {
+  now_ = now;
+  if (timeout_at_ && *timeout_at_ <= now)
+    begin_end(cluster::TIMED_OUT, "its time was up", Duration(appointment_.spec().grace_ns()),
+              SIGTERM);
+  if (end_at_ && *end_at_ <= now) {
+    std::string why = why_;
+    begin_end(cluster::KILLED_BY_USER, std::move(why), end_grace_, SIGTERM);
+  }
+  if (adopted_by_ && *adopted_by_ <= now) adopted();
+  if (restart_at_ && *restart_at_ <= now && wanted_.empty()) restart();
+  if (resend_at_ <= now) {
+    resend_at_ = kNever;
+    if (state_ == cluster::ENDING) {
+      send_end(touched_.minus(lost_));
+    } else if (const RangeSet silent = unheard(); !silent.empty()) {
+      send_directive(silent);
+    }
+  }
+  if (update_at_ <= now && !update_acked_) send_update();
+}
+
+Instant Coordinator::due() const {
+  Instant due = resend_at_;
+  if (!update_acked_) due = std::min(due, update_at_);
+  const bool restarts = restart_at_ && wanted_.empty();
+  for (const auto& at : {timeout_at_, end_at_, adopted_by_})
+    if (at) due = std::min(due, *at);
+  return restarts ? std::min(due, *restart_at_) : due;
+}
+
+}  // namespace tutti

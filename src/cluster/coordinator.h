@@ -1,0 +1,158 @@
+// The coordinator of one job: decides what shall run in which epoch, and what to do when something
+// ends. It alone advances the epoch. Pure logic: it is told what happened and says what to do; the
+// agent that hosts it sends, logs and keeps time.
+//
+//   appointed → starting → running ⇄ restarting, waiting for hosts → ending → done
+//
+// Whatever it was told or tells may be lost or come twice: directives and updates are repeated
+// until confirmed, reports are known by process and epoch. docs/cluster.md has the protocol.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "cluster/job_layout.h"
+#include "cluster/supervision.h"
+
+namespace tutti {
+
+constexpr uint64_t epoch_of(uint32_t term, uint32_t counter) {
+  return uint64_t{term} << 32 | counter;
+}
+
+// What the agent shall do, in this order.
+struct CoordinatorOrders {
+  // Keep the coordinator's record; before anything below goes out, if `durably`.
+  bool log = false;
+  bool durably = false;
+  struct Parcel {
+    RangeSet to;
+    cluster::Message message;
+  };
+  std::vector<Parcel> parcels;
+};
+
+class Coordinator {
+ public:
+  // `counter` of a coordinator that was read from the log: its last, else 0.
+  Coordinator(cluster::Appointment appointment, uint32_t counter, NodeId self, Instant now);
+
+  void on_report(const cluster::JobReport& report, Instant now);
+  // Hosts that are gone, as the tree says; those of other jobs are ignored.
+  void on_lost(const RangeSet& nodes, Instant now);
+  void on_grant(const cluster::Grant& grant, Instant now);
+  void on_end_request(const cluster::EndRequest& request, Instant now);
+  void on_update_ack(uint64_t sequence);
+  // To be called at due(), or later.
+  void on_time(Instant now);
+
+  Instant due() const;
+  CoordinatorOrders take_orders();
+  // The head knows its end: it may be forgotten.
+  bool over() const { return over_; }
+
+  uint64_t job() const { return appointment_.job(); }
+  uint64_t epoch() const { return epoch_of(appointment_.term(), counter_); }
+  cluster::JobState state() const { return state_; }
+  const cluster::Appointment& appointment() const { return appointment_; }
+  uint32_t counter() const { return counter_; }
+  RangeSet nodes() const { return nodes_of(appointment_.layout()); }
+
+ private:
+  enum class Phase : uint8_t { idle, starting, running, done };
+  struct Process {
+    uint64_t epoch = 0;  // in which it was started, as far as we know
+    Phase phase = Phase::idle;
+    bool well = false;
+    bool exited = false;  // in that epoch
+  };
+  struct RoleCount {
+    uint32_t running = 0;
+    uint32_t done = 0;
+    uint32_t well = 0;
+  };
+
+  // Hearing (coordinator_reports.cc).
+  void on_row(const cluster::Row& row);
+  void on_started(const cluster::Row& row, const RangeSet& processes);
+  void on_exited(const cluster::Row& row, const RangeSet& processes);
+  void on_stalled(const cluster::Row& row, const RangeSet& processes);
+  void on_ended(const RangeSet& hosts);
+  void on_arrived(const cluster::Row& row);
+  void on_value(const cluster::Row& row);
+  void end_strangers(const RangeSet& hosts);
+  void adopted();
+
+  // Deciding (coordinator.cc).
+  void failed(const RangeSet& processes, const cluster::Row& row);
+  RangeSet affected_by(const RangeSet& processes) const;
+  void plan_restart(const RangeSet& processes, Duration delay);
+  void restart();
+  void start_ready();
+  bool ready(size_t role) const;
+  void look_for_end();
+  void begin_end(cluster::JobState state, std::string why, Duration grace, int signal);
+  void set_state(cluster::JobState state, std::string why);
+  void next_epoch();
+  void set_phase(const RangeSet& processes, Phase phase);
+  RangeSet in_phase(const RangeSet& processes, Phase phase) const;
+  const job::Role& role(size_t index) const {
+    return appointment_.spec().roles(static_cast<int>(index));
+  }
+
+  // Telling (coordinator_orders.cc).
+  void send_directive(const RangeSet& to);
+  void send_end(const RangeSet& to);
+  void send_update();
+  void send(const RangeSet& to, cluster::Message message);
+  cluster::Message directive() const;
+  RangeSet unheard() const;
+
+  cluster::Appointment appointment_;
+  JobNumbers numbers_;
+  NodeId self_;
+  uint32_t counter_;
+  Instant now_;  // of what it was told last
+  uint32_t revision_ = 0;
+  cluster::JobState state_ = cluster::STARTING;
+  std::string why_;
+  cluster::JobState final_state_ = cluster::SUCCEEDED;
+  std::vector<Process> processes_;
+  std::vector<RoleCount> counts_;        // by role
+  std::vector<RestartBudgets> budgets_;  // by role
+  RangeSet idle_;
+
+  RangeSet start_;     // of the present epoch
+  RangeSet stop_;
+  RangeSet dead_;
+  RangeSet heard_;     // hosts that confirmed the present epoch and revision
+  RangeSet lost_;      // hosts of the layout that are gone
+  RangeSet touched_;   // hosts that may have something of the job
+  RangeSet restart_;   // processes that wait to be started again
+  RangeSet wanted_;    // of these, those that need another host
+  RangeSet acks_;      // exits to be confirmed
+  std::optional<Instant> restart_at_;
+  std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
+  std::optional<Instant> timeout_at_;
+  std::optional<Instant> end_at_;  // after a notice
+  Duration end_grace_{};
+  int end_signal_ = 0;
+  Instant resend_at_ = kNever;
+  Instant update_at_ = kNever;
+  uint64_t update_sequence_ = 0;
+  bool update_acked_ = true;
+  uint32_t restarts_ = 0;
+  cluster::Row culprit_;
+  google::protobuf::RepeatedPtrField<cluster::Row> leftovers_;
+  std::map<std::string, RangeSet> barriers_;                      // who arrived, by name
+  std::map<std::string, std::string> values_;
+  std::map<std::string, RangeSet> wanting_;  // hosts, by the value's key
+  size_t value_bytes_ = 0;
+  bool over_ = false;
+  CoordinatorOrders orders_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,184 @@
+// What a coordinator makes of what it hears.
+#include "cluster/coordinator.h"
+
+namespace tutti {
+namespace {
+
+// What a gang's processes may exchange: enough for addresses and keys, too little for tensors.
+constexpr size_t kMaxValueBytes = 16 << 20;
+
+}  // namespace
+
+void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
+  now_ = now;
+  for (const cluster::Row& row : report.rows()) on_row(row);
+  if (adopted_by_ && unheard().empty()) adopted();
+  start_ready();
+  look_for_end();
+}
+
+void Coordinator::on_row(const cluster::Row& row) {
+  auto processes = set_from(row.processes());
+  auto hosts = set_from(row.hosts());
+  if (!processes || !hosts) return;
+  if (!processes->empty() && processes->back() >= numbers_.size()) return;
+  switch (row.what()) {
+    case cluster::Row::STARTED:
+      end_strangers(*hosts);
+      if (row.epoch() == epoch() && row.count() >= revision_) heard_.add(*hosts);
+      return on_started(row, *processes);
+    case cluster::Row::EXITED:
+    case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
+    case cluster::Row::STALLED: return on_stalled(row, *processes);
+    case cluster::Row::ENDED: return on_ended(*hosts);
+    case cluster::Row::LEFT_BEHIND:
+      *leftovers_.Add() = row;
+      return on_ended(*hosts);
+    case cluster::Row::WELL:
+      for (const ProcessId number : processes->members()) {
+        Process& process = processes_[number];
+        if (process.well || process.phase != Phase::running || process.epoch != row.epoch())
+          continue;
+        process.well = true;
+        ++counts_[numbers_.role_of(number)].well;
+      }
+      return;
+    case cluster::Row::ARRIVED: return on_arrived(row);
+    case cluster::Row::VALUE:
+    case cluster::Row::WANTED: return on_value(row);
+    default: return;
+  }
+}
+
+void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes) {
+  RangeSet fresh;
+  for (const RangeSet::Range& range : processes.ranges()) {
+    for (uint64_t number = range.first; number <= range.last; ++number) {
+      Process& process = processes_[number];
+      const bool known = process.epoch == row.epoch() && (process.exited || process.phase == Phase::running);
+      if (row.epoch() < process.epoch || known) continue;
+      // One that is to be stopped, or was never wanted in that epoch, does not run for us.
+      if (process.phase == Phase::idle && !adopted_by_) continue;
+      process.epoch = row.epoch();
+      process.exited = false;
+      fresh.add(static_cast<ProcessId>(number));
+    }
+  }
+  set_phase(fresh, Phase::running);
+  if (state_ != cluster::STARTING && state_ != cluster::RESTARTING) return;
+  if (!idle_.empty() || !unheard().empty()) return;
+  for (size_t index = 0; index < numbers_.roles(); ++index)
+    if (counts_[index].running + counts_[index].done != numbers_.count(index)) return;
+  set_state(cluster::RUNNING, "");
+}
+
+void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) {
+  acks_.add(processes);
+  std::vector<RangeSet> returned(numbers_.roles());
+  std::vector<RangeSet> broken(numbers_.roles());
+  for (const RangeSet::Range& range : processes.ranges()) {
+    for (uint64_t number = range.first; number <= range.last; ++number) {
+      Process& process = processes_[number];
+      const bool known = process.epoch == row.epoch() && process.exited;
+      if (row.epoch() < process.epoch || known) continue;
+      process.epoch = row.epoch();
+      process.exited = true;
+      const bool wanted = process.phase != Phase::idle || adopted_by_;
+      if (!wanted) continue;  // we had told it to end
+      const size_t index = numbers_.role_of(static_cast<ProcessId>(number));
+      const bool lives_on = role(index).kind() == job::Role::SERVICE ||
+                            role(index).kind() == job::Role::SIDECAR;
+      const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE;
+      (well && !lives_on ? returned : broken)[index].add(static_cast<ProcessId>(number));
+    }
+  }
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    if (!returned[index].empty()) set_phase(returned[index], Phase::done);
+    if (!broken[index].empty()) failed(broken[index], row);
+  }
+}
+
+void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes) {
+  RangeSet stuck = in_phase(processes, Phase::running);
+  for (const ProcessId number : stuck.members())
+    if (processes_[number].epoch != row.epoch()) stuck.remove(number);
+  if (stuck.empty()) return;
+  cluster::Row hang = row;
+  hang.mutable_exit()->set_error(job::HANG);
+  failed(stuck, hang);
+}
+
+void Coordinator::on_ended(const RangeSet& hosts) {
+  touched_.remove(hosts);
+  if (state_ != cluster::ENDING || !touched_.minus(lost_).empty()) return;
+  resend_at_ = kNever;
+  set_state(final_state_, why_);
+}
+
+// All hosts have said what they run, or will not.
+void Coordinator::adopted() {
+  const RangeSet silent = unheard();
+  adopted_by_.reset();
+  // What had been started and runs nowhere is lost with its host or its keeper.
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    const RangeSet missing = idle_.common(numbers_.of_role(index));
+    const bool was_started = counts_[index].running + counts_[index].done != 0;
+    if (missing.empty() || !was_started) continue;
+    cluster::Row row;
+    row.set_what(cluster::Row::EXITED);
+    row.mutable_exit()->set_error(job::HOST_LOST);
+    failed(missing, row);
+  }
+  if (!silent.empty()) on_lost(silent, now_);
+  if (state_ == cluster::STARTING && idle_.empty()) set_state(cluster::RUNNING, "");
+  start_ready();
+  look_for_end();
+}
+
+// A host that is not of the job any more, or was given up, still has something of it.
+void Coordinator::end_strangers(const RangeSet& hosts) {
+  const RangeSet strangers = hosts.minus(nodes().minus(lost_));
+  if (!strangers.empty()) send_end(strangers);
+}
+
+void Coordinator::on_arrived(const cluster::Row& row) {
+  auto processes = set_from(row.processes());
+  if (!processes || processes->empty() || row.epoch() != epoch()) return;
+  RangeSet& arrived = barriers_[row.message()];
+  arrived.add(*processes);
+  if (arrived != numbers_.of_role(numbers_.role_of(processes->front()))) return;
+  barriers_.erase(row.message());
+  cluster::Message message;
+  cluster::Release& release = *message.mutable_release();
+  release.set_job(job());
+  release.set_epoch(epoch());
+  release.set_barrier(row.message());
+  send(nodes().minus(lost_), std::move(message));
+}
+
+void Coordinator::on_value(const cluster::Row& row) {
+  auto hosts = set_from(row.hosts());
+  if (!hosts || row.epoch() != epoch()) return;
+  const std::string& key = row.message();
+  if (row.what() == cluster::Row::VALUE) {
+    const size_t more = key.size() + row.value().size();
+    if (value_bytes_ + more > kMaxValueBytes) return;
+    value_bytes_ += more;
+    values_.insert_or_assign(key, row.value());
+  } else {
+    wanting_[key].add(*hosts);
+  }
+  const auto value = values_.find(key);
+  const auto wanting = wanting_.find(key);
+  if (value == values_.end() || wanting == wanting_.end()) return;
+  cluster::Message message;
+  cluster::Release& release = *message.mutable_release();
+  release.set_job(job());
+  release.set_epoch(epoch());
+  release.set_key(key);
+  release.set_value(value->second);
+  send(wanting->second, std::move(message));
+  wanting_.erase(wanting);
+}
+
+}  // namespace tutti

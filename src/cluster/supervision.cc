@@ -1,0 +1,98 @@
+#include "cluster/supervision.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "cluster/job_limits.h"
+
+namespace tutti {
+namespace {
+
+// Shells add it to the signal that killed what they ran.
+constexpr int kShellSignalBase = 128;
+
+// Sent by people, launchers and kernels, and never by a program's own mistake.
+bool means_end_from_outside(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+         signal == SIGQUIT;
+}
+
+// Raised by what the program itself did, the limits and timers it set among that.
+bool is_own_fault(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGSYS:
+    case SIGPIPE:
+    case SIGALRM:
+    case SIGVTALRM:
+    case SIGPROF:
+    case SIGXCPU:
+    case SIGXFSZ: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+job::ErrorClass classify_exit(const Exit& exit, bool ended_by_us, bool out_of_memory_evidence) {
+  if (exit.ok() || ended_by_us) return job::NONE;
+  if (out_of_memory_evidence) return job::OUT_OF_MEMORY;
+  if (exit.signal != 0) return is_own_fault(exit.signal) ? job::USER_ERROR : job::KILLED;
+  return means_end_from_outside(exit.code - kShellSignalBase) ? job::KILLED : job::USER_ERROR;
+}
+
+std::string_view error_class_text(job::ErrorClass error) {
+  switch (error) {
+    case job::NONE: return "no error";
+    case job::USER_ERROR: return "user error";
+    case job::KILLED: return "killed";
+    case job::OUT_OF_MEMORY: return "out of memory";
+    case job::HOST_LOST: return "host lost";
+    case job::HANG: return "hang";
+    case job::NOT_STARTED: return "not started";
+    default: return "unknown error";  // of a newer version
+  }
+}
+
+RestartBudget::RestartBudget(const job::Budget& budget)
+    : restarts_(budget.restarts()),
+      period_(budget.period_ns()),
+      first_delay_(budget.delay_ns()),
+      longest_delay_(budget.longest_delay_ns()),
+      next_delay_(first_delay_) {}
+
+std::optional<Duration> RestartBudget::ask(Instant now) {
+  forget_older_than_period(now);
+  if (taken_.empty()) next_delay_ = first_delay_;
+  if (restarts_ == kAlwaysRestart) {
+    taken_.clear();
+  } else if (taken_.size() >= restarts_) {
+    return std::nullopt;
+  }
+  taken_.push_back(now);
+  return std::exchange(next_delay_, std::min(next_delay_ * 2, longest_delay_));
+}
+
+void RestartBudget::forget_older_than_period(Instant now) {
+  if (period_ == 0s) return;
+  while (!taken_.empty() && now - taken_.front() >= period_) taken_.pop_front();
+}
+
+RestartBudgets::RestartBudgets(const job::Role& role) {
+  for (const job::Budget& budget : role.budgets())
+    by_class_.emplace(budget.error(), RestartBudget(budget));
+}
+
+std::optional<Duration> RestartBudgets::ask(job::ErrorClass error, Instant now) {
+  const auto found = by_class_.find(error);
+  if (found == by_class_.end()) return std::nullopt;
+  return found->second.ask(now);
+}
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+// What to make of a process that ended: why it did, and whether it may be started again. Pure
+// logic; an object belongs to one thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "base/units.h"
+#include "cluster/job.pb.h"
+#include "world/processes.h"
+
+namespace tutti {
+
+// Why a process ended, as its exit tells. One that we asked to end has no error, whatever it
+// returned then; that it hung, or its host was lost, we know from elsewhere. Evidence of memory:
+// the kernel killed it, or something it had started, for memory. Shells return 128 + signal for
+// what they ran, so such a code counts as the signal where that came from outside.
+job::ErrorClass classify_exit(const Exit& exit, bool ended_by_us, bool out_of_memory_evidence);
+
+// "user error", "out of memory"; for people.
+std::string_view error_class_text(job::ErrorClass error);
+
+// Restarts of one role for one class of errors.
+class RestartBudget {
+ public:
+  explicit RestartBudget(const job::Budget& budget);
+
+  // Takes one restart: how long to wait before it; nothing when they are used up. Each wait is
+  // twice the one before, until a period has passed without a restart. Time must not go back.
+  std::optional<Duration> ask(Instant now);
+
+ private:
+  void forget_older_than_period(Instant now);
+
+  uint32_t restarts_;
+  Duration period_;  // 0: for ever
+  Duration first_delay_;
+  Duration longest_delay_;
+  Duration next_delay_;
+  std::deque<Instant> taken_;  // within the period; only the latest when there is no limit
+};
+
+// Those of one role, by class.
+class RestartBudgets {
+ public:
+  explicit RestartBudgets(const job::Role& role);
+
+  // Nothing for a class that is not restarted.
+  std::optional<Duration> ask(job::ErrorClass error, Instant now);
+
+ private:
+  std::map<job::ErrorClass, RestartBudget> by_class_;
+};
+
+}  // namespace tutti
