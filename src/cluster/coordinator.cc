@@ -43,7 +43,9 @@ Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, Nod
     start_ready();
   } else {
     adopted_by_ = now + kAdoptionPatience;
-    send_directive(nodes());
+    given_up_ = set_from(appointment_.lost()).value_or(RangeSet()).common(nodes());
+    send_directive(unheard());
+    if (unheard().empty()) adopted();
   }
 }
 

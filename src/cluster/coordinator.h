@@ -130,6 +130,7 @@ class Coordinator {
   RangeSet dead_;
   RangeSet heard_;     // hosts that confirmed the present epoch and revision
   RangeSet lost_;      // hosts of the layout that are gone
+  RangeSet given_up_;  // hosts that were gone when we were appointed
   RangeSet touched_;   // hosts that may have something of the job
   RangeSet restart_;   // processes that wait to be started again
   RangeSet wanted_;    // of these, those that need another host

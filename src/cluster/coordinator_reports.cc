@@ -117,7 +117,7 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 
 // All hosts have said what they run, or will not.
 void Coordinator::adopted() {
-  const RangeSet silent = unheard();
+  const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {

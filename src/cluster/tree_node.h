@@ -99,6 +99,7 @@ class TreeNode {
   size_t children() const { return children_.size(); }
   // Nobody shall miss us for that long.
   void leave_for(Duration time);
+  const std::string& about() const { return about_; }
   // The addresses of others have changed: those below must know.
   void places_changed();
 

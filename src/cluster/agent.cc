@@ -1,0 +1,205 @@
+#include "cluster/agent.h"
+
+#include "base/log.h"
+#include "base/version.h"
+#include "cluster/report_fold.h"
+
+namespace tutti {
+namespace {
+
+// Jobs whose end is remembered, so that a late directive of theirs starts nothing.
+constexpr size_t kRememberedEnds = 4096;
+// Keys of reports that are answers to the head's questions, not of jobs.
+constexpr uint64_t kQueryKeys = uint64_t{1} << 63;
+
+cluster::Message parse(Bytes body) {
+  cluster::Message message;
+  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size())))
+    TUTTI_LOG(warn, "a message does not parse", {{"bytes", body.size()}});
+  return message;
+}
+
+}  // namespace
+
+Agent::Agent(World& world, wire::Seals& seals, AgentOptions options)
+    : world_(world), seals_(seals), options_(std::move(options)), time_(world.clock()) {}
+
+Agent::~Agent() = default;
+
+Task<Result<void>> Agent::run() {
+  EventLogOptions log_options{.folder = options_.folder + "/log"};
+  auto log = co_await EventLog::open(world_, std::move(log_options), *this);
+  if (!log) co_return fail(log.error().context("open the agent's log"));
+  log_ = std::move(*log);
+  Address address = options_.listen;
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for the tree"));
+  if (options_.tree.address.empty()) options_.tree.address = (*listener)->address().text();
+  cluster::HostAbout about;
+  about.set_name(options_.tree.self.name);
+  about.set_address(options_.tree.address);
+  about.set_slots(options_.slots);
+  about.set_version(kVersion);
+  options_.tree.about = about.SerializeAsString();
+  tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(options_.tree), *this);
+
+  Scope strands;
+  strands_ = &strands;
+  co_await adopt_all();
+  strands.spawn(tree_->run(**listener));
+  strands.spawn(keep_time());
+  auto joined = co_await strands.join();
+  strands_ = nullptr;
+  const Shield until_done;
+  for (const auto& keeper : keepers_) {
+    keeper->leave();
+    (void)co_await keeper->strands().join();
+  }
+  (void)co_await log_->close();
+  co_return joined;
+}
+
+void Agent::on_parcel(NodeId from, Bytes body) {
+  const cluster::Message message = parse(body);
+  switch (message.what_case()) {
+    case cluster::Message::kDirective: return on_directive(from, message.directive());
+    case cluster::Message::kEnd: return on_end(from, message.end());
+    case cluster::Message::kAck: {
+      auto processes = set_from(message.ack().processes());
+      HostJob* job = find_job(message.ack().job());
+      if (job != nullptr && processes) job->on_ack(*processes);
+      return;
+    }
+    case cluster::Message::kSignal: {
+      auto processes = set_from(message.signal().processes());
+      HostJob* job = find_job(message.signal().job());
+      if (job != nullptr && processes) job->on_signal(*processes, message.signal().number());
+      return;
+    }
+    case cluster::Message::kQuery: return answer_query(from, message.query());
+    case cluster::Message::kAppointment: return appoint(message.appointment(), 0);
+    default: break;
+  }
+  const Instant now = world_.clock().now();
+  uint64_t job = 0;
+  if (message.has_end_request()) job = message.end_request().job();
+  if (message.has_update_ack()) job = message.update_ack().job();
+  if (message.has_grant()) job = message.grant().job();
+  if (message.has_forget()) job = message.forget().job();
+  Hosted* hosted = coordinating(job);
+  if (hosted == nullptr) return;
+  Coordinator& coordinator = hosted->coordinator;
+  if (message.has_end_request()) coordinator.on_end_request(message.end_request(), now);
+  if (message.has_update_ack()) coordinator.on_update_ack(message.update_ack().sequence());
+  if (message.has_grant()) coordinator.on_grant(message.grant(), now);
+  if (message.has_forget() && message.forget().term() > coordinator.appointment().term()) {
+    coordinators_.erase(job);
+    return;
+  }
+  carry_out(*hosted);
+}
+
+void Agent::on_directive(NodeId from, const cluster::Directive& directive) {
+  const auto ended = ended_.find(directive.job());
+  if (ended != ended_.end() && directive.epoch() <= ended->second) {
+    // It was told to end here after this was sent.
+    cluster::End end;
+    end.set_job(directive.job());
+    return on_end(from, end);
+  }
+  HostJob* job = find_job(directive.job());
+  if (job == nullptr) job = &add_job(directive.job());
+  job->on_directive(directive);
+}
+
+void Agent::on_end(NodeId from, const cluster::End& end) {
+  if (end.epoch() != 0) {
+    ended_[end.job()] = std::max(ended_[end.job()], end.epoch());
+    if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
+  }
+  if (HostJob* job = find_job(end.job())) {
+    if (end.epoch() != 0) job->on_end(end);
+    return;
+  }
+  cluster::JobReport gone;
+  gone.set_job(end.job());
+  cluster::Row& row = *gone.add_rows();
+  row.set_what(cluster::Row::ENDED);
+  set_pairs(RangeSet(node()), row.mutable_hosts());
+  report(from, gone);
+}
+
+void Agent::on_report(uint64_t key, Bytes body) {
+  if ((key & kQueryKeys) != 0) return;
+  cluster::JobReport report;
+  if (!report.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
+  Hosted* hosted = coordinating(report.job());
+  if (hosted == nullptr) {
+    // Whose coordinator we are not. The head knows who is, or that it is over.
+    report.set_refused_by(node());
+    report_to_head(report);
+    return;
+  }
+  hosted->coordinator.on_report(report, world_.clock().now());
+  carry_out(*hosted);
+}
+
+std::string Agent::fold(uint64_t key, std::string bodies) {
+  if ((key & kQueryKeys) != 0) return bodies;
+  // One message after the other is one message with the rows of all.
+  cluster::JobReport report;
+  if (!report.ParseFromString(bodies)) return bodies;
+  fold_rows(report);
+  return report.SerializeAsString();
+}
+
+void Agent::on_lost(const RangeSet& nodes) {
+  const Instant now = world_.clock().now();
+  std::vector<uint64_t> touched;
+  for (const auto& [job, hosted] : coordinators_)
+    if (hosted->coordinator.nodes().meets(nodes)) touched.push_back(job);
+  for (const uint64_t job : touched) {
+    Hosted* hosted = coordinating(job);
+    if (hosted == nullptr) continue;
+    hosted->coordinator.on_lost(nodes, now);
+    carry_out(*hosted);
+  }
+}
+
+void Agent::on_attached() {
+  if (options_.announce) {
+    cluster::Message message;
+    cluster::HostAbout& about = *message.mutable_about();
+    about.ParseFromString(tree_->about());
+    about.set_node(node());
+    const std::string bytes = message.SerializeAsString();
+    tree_->send(RangeSet(kHead), as_bytes(bytes));
+  }
+  // What was said meanwhile may have been lost.
+  for (const auto& [id, job] : jobs_) job->report_again();
+}
+
+Result<NodeId> Agent::admit(const tree::Attach& attach, const wire::Peer& peer) {
+  if (attach.node() == kHead)
+    return fail(Code::invalid, "agent {} has no number yet; the head gives them, join there",
+                peer.identity.name);
+  return attach.node();
+}
+
+std::string Agent::address_of(NodeId node) {
+  return options_.address_of ? options_.address_of(node) : std::string();
+}
+
+void Agent::answer_query(NodeId from, const cluster::Query& query) {
+  std::vector<cluster::ProcessInfo> processes;
+  for (const auto& [id, job] : jobs_)
+    if (query.job() == 0 || query.job() == id) job->describe(processes);
+  cluster::HostInfos infos;
+  cluster::HostInfo& info = *infos.add_hosts();
+  info.set_host(node());
+  for (cluster::ProcessInfo& process : processes) *info.add_processes() = std::move(process);
+  const std::string bytes = infos.SerializeAsString();
+  tree_->report(from, query.key() | kQueryKeys, as_bytes(bytes));
+}
+
+}  // namespace tutti

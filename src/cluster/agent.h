@@ -1,0 +1,118 @@
+// The agent of a host: its node of the tree, the jobs that are here, the coordinators it was
+// appointed to be, and the keepers it keeps warm. One per host; it may die and come back without
+// touching what it supervises.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/coordinator.h"
+#include "cluster/event_log.h"
+#include "cluster/host_job.h"
+#include "cluster/tree_node.h"
+
+namespace tutti {
+
+struct AgentOptions {
+  TreeOptions tree;
+  Address listen;      // a port of 0 is chosen by the kernel
+  std::string folder;  // its log, sockets and what jobs print
+  uint32_t slots = 1;
+  StartKeeperOptions keeper;     // group and linger are the agent's to choose
+  bool use_groups = true;        // of the kernel, for its keepers
+  size_t warm_keepers = 1;       // started before a job wants them
+  bool announce = true;          // the head does not know this host beforehand
+  std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
+};
+
+class Agent final : private TreeUser, private JobHost, private EventLogReader {
+ public:
+  Agent(World& world, wire::Seals& seals, AgentOptions options);
+  ~Agent();
+
+  // Until cancelled. What runs goes on.
+  Task<Result<void>> run();
+
+  TreeNode& tree() { return *tree_; }
+  HostJob* find_job(uint64_t job);
+  const std::map<uint64_t, std::unique_ptr<HostJob>>& jobs() const { return jobs_; }
+  size_t coordinators() const { return coordinators_.size(); }
+  const Coordinator* find_coordinator(uint64_t job) const;
+  size_t idle_keepers() const { return idle_keepers_.size(); }
+
+ private:
+  struct Hosted {
+    explicit Hosted(Coordinator coordinator) : coordinator(std::move(coordinator)) {}
+    Coordinator coordinator;
+    std::deque<CoordinatorOrders> orders;  // behind one that waits for the log
+    bool waiting = false;
+    bool carrying = false;
+  };
+
+  // TreeUser (agent.cc).
+  void on_parcel(NodeId from, Bytes body) override;
+  void on_report(uint64_t key, Bytes body) override;
+  std::string fold(uint64_t key, std::string bodies) override;
+  void on_lost(const RangeSet& nodes) override;
+  void on_attached() override;
+  Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
+  std::string address_of(NodeId node) override;
+  void on_directive(NodeId from, const cluster::Directive& directive);
+  void on_end(NodeId from, const cluster::End& end);
+  void answer_query(NodeId from, const cluster::Query& query);
+
+  // JobHost (agent_jobs.cc).
+  World& world() override { return world_; }
+  NodeId node() const override { return tree_->node(); }
+  void report(NodeId coordinator, const cluster::JobReport& report) override;
+  void report_to_head(const cluster::JobReport& report) override;
+  Task<Result<void>> log(cluster::HostRecord record) override;
+  Task<Result<KeeperSession*>> take_keeper() override;
+  void give_keeper_back(KeeperSession& keeper, bool clean) override;
+  std::string job_folder(uint64_t job) const override;
+  std::string agent_socket() const override { return options_.folder + "/agent.sock"; }
+  HostJob& add_job(uint64_t job);
+  Task<void> run_job(HostJob& job);
+  Result<KeeperSession*> start_keeper_here();
+  void keep_warm();
+  Task<void> adopt_all();
+  Task<std::unique_ptr<KeeperSession>> connect_keeper(std::string path);
+  void reap_keepers();
+
+  // Coordinators (agent_coordinators.cc).
+  void appoint(const cluster::Appointment& appointment, uint32_t counter);
+  Hosted* coordinating(uint64_t job);
+  void carry_out(Hosted& hosted);
+  Task<void> carry_out_durably(uint64_t job);
+  void post(const CoordinatorOrders& orders);
+  cluster::AgentRecord record_of(const Hosted& hosted) const;
+  Task<Result<void>> keep_time();
+
+  // EventLogReader.
+  Result<void> on_snapshot(std::string_view state) override;
+  Result<void> on_record(uint64_t sequence, std::string_view record) override;
+  Result<void> replay(const cluster::AgentRecord& record);
+  Task<void> snapshot_when_large();
+
+  World& world_;
+  wire::Seals& seals_;
+  AgentOptions options_;
+  std::unique_ptr<TreeNode> tree_;
+  std::unique_ptr<EventLog> log_;
+  std::map<uint64_t, std::unique_ptr<HostJob>> jobs_;
+  std::map<uint64_t, uint64_t> ended_;  // the last epoch of jobs that were here
+  std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
+  std::vector<std::unique_ptr<KeeperSession>> keepers_;
+  std::vector<KeeperSession*> idle_keepers_;
+  std::map<uint64_t, cluster::HostRecord> found_;             // in the log, at the start
+  std::map<uint64_t, cluster::CoordinatorRecord> appointed_;  // in the log, at the start
+  Alarm time_;
+  Scope* strands_ = nullptr;
+  bool snapshotting_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,128 @@
+// The coordinators an agent hosts.
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/agent.h"
+
+namespace tutti {
+
+Agent::Hosted* Agent::coordinating(uint64_t job) {
+  const auto found = coordinators_.find(job);
+  return found == coordinators_.end() ? nullptr : found->second.get();
+}
+
+const Coordinator* Agent::find_coordinator(uint64_t job) const {
+  const auto found = coordinators_.find(job);
+  return found == coordinators_.end() ? nullptr : &found->second->coordinator;
+}
+
+void Agent::appoint(const cluster::Appointment& appointment, uint32_t counter) {
+  const JobNumbers numbers(appointment.spec());
+  if (auto sound = check_layout(numbers, appointment.layout()); !sound) {
+    TUTTI_LOG(error, "refused to coordinate", {{"job", appointment.job()}, {"why", sound.error().text()}});
+    return;
+  }
+  Hosted* before = coordinating(appointment.job());
+  // Told again: the head has not heard from us yet, and will.
+  if (before != nullptr && before->coordinator.appointment().term() >= appointment.term()) return;
+  if (before != nullptr) coordinators_.erase(appointment.job());
+  Coordinator coordinator(appointment, counter, node(), world_.clock().now());
+  auto hosted = std::make_unique<Hosted>(std::move(coordinator));
+  Hosted& added = *hosted;
+  coordinators_.emplace(appointment.job(), std::move(hosted));
+  carry_out(added);
+}
+
+cluster::AgentRecord Agent::record_of(const Hosted& hosted) const {
+  cluster::AgentRecord record;
+  cluster::CoordinatorRecord& kept = *record.mutable_coordinator();
+  *kept.mutable_appointment() = hosted.coordinator.appointment();
+  kept.set_counter(hosted.coordinator.counter());
+  return record;
+}
+
+void Agent::post(const CoordinatorOrders& orders) {
+  for (const CoordinatorOrders::Parcel& parcel : orders.parcels) {
+    const std::string bytes = parcel.message.SerializeAsString();
+    tree_->send(parcel.to, as_bytes(bytes));
+  }
+}
+
+// Orders go out in order; those that need the log wait for it, and others behind them.
+void Agent::carry_out(Hosted& hosted) {
+  if (std::exchange(hosted.carrying, true)) return;
+  const uint64_t job = hosted.coordinator.job();
+  while (true) {
+    CoordinatorOrders orders = hosted.coordinator.take_orders();
+    if (!orders.log && orders.parcels.empty()) break;
+    if (orders.log) {
+      const std::string bytes = record_of(hosted).SerializeAsString();
+      log_->post(bytes);
+    }
+    if (hosted.waiting || orders.durably) {
+      hosted.orders.push_back(std::move(orders));
+      if (!std::exchange(hosted.waiting, true)) strands_->spawn(carry_out_durably(job));
+    } else {
+      post(orders);
+    }
+  }
+  hosted.carrying = false;
+  if (hosted.coordinator.over()) {
+    cluster::AgentRecord record;
+    record.mutable_coordinator()->mutable_appointment()->set_job(job);
+    record.mutable_coordinator()->set_ended(true);
+    const std::string bytes = record.SerializeAsString();
+    log_->post(bytes);
+    coordinators_.erase(job);
+    return;
+  }
+  time_.ring();
+}
+
+Task<void> Agent::carry_out_durably(uint64_t job) {
+  while (true) {
+    const uint64_t sequence = log_->last_sequence();
+    auto durable = co_await log_->durable(sequence);
+    if (!durable) {
+      TUTTI_LOG(error, "cannot advance an epoch", {{"job", job}, {"why", durable.error().text()}});
+      co_return;
+    }
+    Hosted* hosted = coordinating(job);
+    if (hosted == nullptr) co_return;
+    // Those that came meanwhile have their records behind this one.
+    const CoordinatorOrders orders = std::move(hosted->orders.front());
+    hosted->orders.pop_front();
+    post(orders);
+    hosted = coordinating(job);
+    if (hosted == nullptr) co_return;
+    if (!hosted->orders.empty()) continue;
+    hosted->waiting = false;
+    co_return;
+  }
+}
+
+// One strand for the clocks of all coordinators, and for what has to be tidied.
+Task<Result<void>> Agent::keep_time() {
+  while (true) {
+    reap_keepers();
+    Instant due = kNever;
+    const Instant now = world_.clock().now();
+    std::vector<uint64_t> ringing;
+    for (const auto& [job, hosted] : coordinators_) {
+      const Instant at = hosted->coordinator.due();
+      if (at <= now) ringing.push_back(job);
+      if (at > now) due = std::min(due, at);
+    }
+    for (const uint64_t job : ringing) {
+      Hosted* hosted = coordinating(job);
+      if (hosted == nullptr) continue;
+      hosted->coordinator.on_time(now);
+      carry_out(*hosted);
+      if (Hosted* still = coordinating(job)) due = std::min(due, still->coordinator.due());
+    }
+    auto woken = co_await time_.until(due);
+    if (!woken) co_return woken;
+  }
+}
+
+}  // namespace tutti

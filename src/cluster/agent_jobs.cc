@@ -1,0 +1,192 @@
+// The jobs on an agent's host, and the keepers they have.
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/agent.h"
+
+namespace tutti {
+namespace {
+
+// Of keepers between two jobs; more are told to leave.
+constexpr size_t kMostIdleKeepers = 64;
+constexpr Duration kKeeperPatience = 5s;
+// The log's size at which it is replaced by a snapshot of what is there.
+constexpr uint64_t kLogBytes = 64_MiB;
+
+}  // namespace
+
+HostJob* Agent::find_job(uint64_t job) {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+HostJob& Agent::add_job(uint64_t job) {
+  auto made = std::make_unique<HostJob>(*this, job);
+  HostJob& added = *made;
+  jobs_.emplace(job, std::move(made));
+  strands_->spawn(run_job(added));
+  return added;
+}
+
+Task<void> Agent::run_job(HostJob& job) {
+  co_await job.run();
+  if (job.over()) jobs_.erase(job.job());
+}
+
+void Agent::report(NodeId coordinator, const cluster::JobReport& report) {
+  const std::string bytes = report.SerializeAsString();
+  tree_->report(coordinator, report.job(), as_bytes(bytes));
+}
+
+void Agent::report_to_head(const cluster::JobReport& report) {
+  const std::string bytes = report.SerializeAsString();
+  tree_->report(kHead, report.job(), as_bytes(bytes));
+}
+
+std::string Agent::job_folder(uint64_t job) const {
+  return fmt::format("{}/jobs/{}", options_.folder, job);
+}
+
+Task<Result<void>> Agent::log(cluster::HostRecord record) {
+  cluster::AgentRecord kept;
+  *kept.mutable_host() = std::move(record);
+  std::string bytes = kept.SerializeAsString();
+  auto appended = co_await log_->append(std::move(bytes));
+  if (!appended) co_return fail(std::move(appended).error());
+  if (log_->bytes_since_snapshot() > kLogBytes && !std::exchange(snapshotting_, true))
+    strands_->spawn(snapshot_when_large());
+  co_return {};
+}
+
+Task<void> Agent::snapshot_when_large() {
+  cluster::AgentSnapshot snapshot;
+  for (const auto& [id, job] : jobs_)
+    if (job->epoch() != 0) *snapshot.add_records()->mutable_host() = job->record();
+  for (const auto& [id, hosted] : coordinators_) *snapshot.add_records() = record_of(*hosted);
+  const uint64_t sequence = log_->last_sequence();
+  std::string state = snapshot.SerializeAsString();
+  auto taken = co_await log_->snapshot(sequence, std::move(state));
+  if (!taken) TUTTI_LOG(warn, "no snapshot of the agent's log", {{"why", taken.error().text()}});
+  snapshotting_ = false;
+}
+
+Result<KeeperSession*> Agent::start_keeper_here() {
+  const uint64_t name = world_.random().next();
+  StartKeeperOptions options = options_.keeper;
+  options.linger = fmt::format("{}/keepers/{:08x}", options_.folder, name >> 32);
+  if (options_.use_groups) options.group = fmt::format("keeper-{:016x}", name);
+  TRY(StartedKeeper started, start_keeper(world_, options));
+  keepers_.push_back(std::make_unique<KeeperSession>(std::move(started.stream),
+                                                     std::move(started.process), options.linger));
+  keepers_.back()->start([this] { time_.ring(); });
+  return keepers_.back().get();
+}
+
+Task<Result<KeeperSession*>> Agent::take_keeper() {
+  while (!idle_keepers_.empty()) {
+    KeeperSession* keeper = idle_keepers_.back();
+    idle_keepers_.pop_back();
+    if (keeper->gone()) continue;
+    keep_warm();
+    co_return keeper;
+  }
+  auto made = co_await world_.disk().make_directories(options_.folder + "/keepers");
+  if (!made) co_return fail(std::move(made).error());
+  co_return start_keeper_here();
+}
+
+// The next job shall not wait for a keeper to begin.
+void Agent::keep_warm() {
+  while (idle_keepers_.size() < options_.warm_keepers) {
+    auto started = start_keeper_here();
+    if (!started) return;
+    idle_keepers_.push_back(*started);
+  }
+}
+
+void Agent::give_keeper_back(KeeperSession& keeper, bool clean) {
+  if (clean && !keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
+    idle_keepers_.push_back(&keeper);
+  } else if (clean) {
+    keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
+  }
+}
+
+void Agent::reap_keepers() {
+  std::erase_if(idle_keepers_, [](const KeeperSession* keeper) { return keeper->gone(); });
+  std::erase_if(keepers_, [](const auto& keeper) { return keeper->gone() && keeper->over(); });
+}
+
+Task<std::unique_ptr<KeeperSession>> Agent::connect_keeper(std::string path) {
+  Address address = Address::unix_socket(path);
+  Task<Result<std::unique_ptr<Stream>>> connecting = world_.network().connect(std::move(address));
+  const Instant patience = world_.clock().now() + kKeeperPatience;
+  auto stream = co_await with_deadline(world_.clock(), patience, std::move(connecting));
+  if (!stream) co_return nullptr;
+  co_return std::make_unique<KeeperSession>(std::make_unique<KeeperStream>(std::move(*stream)),
+                                            nullptr, path);
+}
+
+// What an agent before us left: keepers with jobs, keepers without, and jobs without a keeper.
+Task<void> Agent::adopt_all() {
+  std::map<std::string, KeeperSession*> by_path;
+  auto names = co_await world_.disk().list(options_.folder + "/keepers");
+  const std::vector<std::string> paths = names.value_or(std::vector<std::string>());
+  for (const std::string& name : paths) {
+    std::string path = fmt::format("{}/keepers/{}", options_.folder, name);
+    auto keeper = co_await connect_keeper(path);
+    if (keeper == nullptr) {
+      (void)co_await world_.disk().remove(path);
+      continue;
+    }
+    keepers_.push_back(std::move(keeper));
+    keepers_.back()->start([this] { time_.ring(); });
+    by_path[path] = keepers_.back().get();
+  }
+  for (auto& [id, record] : std::exchange(found_, {})) {
+    const auto keeper = by_path.find(record.keeper());
+    add_job(id).adopt(record, keeper == by_path.end() ? nullptr : keeper->second);
+    if (keeper != by_path.end()) by_path.erase(keeper);
+  }
+  // Whatever these have is of no job: they are cleaned, and used again.
+  for (const auto& [path, keeper] : by_path) {
+    keeper->send(KeeperMessage::reset, keeper::Reset());
+    idle_keepers_.push_back(keeper);
+  }
+  for (const auto& [id, record] : std::exchange(appointed_, {}))
+    appoint(record.appointment(), record.counter());
+  if (options_.warm_keepers == 0) co_return;
+  (void)co_await world_.disk().make_directories(options_.folder + "/keepers");
+  keep_warm();
+}
+
+Result<void> Agent::on_snapshot(std::string_view state) {
+  cluster::AgentSnapshot snapshot;
+  if (!snapshot.ParseFromArray(state.data(), static_cast<int>(state.size())))
+    return fail(Code::corrupt, "the snapshot of the agent's log does not parse");
+  for (const cluster::AgentRecord& record : snapshot.records()) TRY_DO(replay(record));
+  return {};
+}
+
+Result<void> Agent::on_record(uint64_t sequence, std::string_view bytes) {
+  cluster::AgentRecord record;
+  if (!record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return fail(Code::corrupt, "record {} of the agent's log does not parse", sequence);
+  return replay(record);
+}
+
+Result<void> Agent::replay(const cluster::AgentRecord& record) {
+  if (record.has_host()) {
+    const cluster::HostRecord& host = record.host();
+    found_.erase(host.job());
+    if (host.ended()) ended_[host.job()] = host.directive().epoch();
+    if (!host.ended()) found_.emplace(host.job(), host);
+  } else if (record.has_coordinator()) {
+    const uint64_t job = record.coordinator().appointment().job();
+    appointed_.erase(job);
+    if (!record.coordinator().ended()) appointed_.emplace(job, record.coordinator());
+  }
+  return {};
+}
+
+}  // namespace tutti

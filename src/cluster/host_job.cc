@@ -1,0 +1,311 @@
+#include "cluster/host_job.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/log.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kStallPause = 1s;
+// A rank that was slow before is given as many times its longest silence.
+constexpr int kSilenceFactor = 4;
+// After everything has ended, for pipes that somebody else holds.
+constexpr Duration kOutputPatience = 500ms;
+
+}  // namespace
+
+HostJob::HostJob(JobHost& host, uint64_t job)
+    : host_(host),
+      world_(host.world()),
+      job_(job),
+      alarm_(world_.clock()),
+      output_(world_, host.job_folder(job)) {}
+
+HostJob::~HostJob() = default;
+
+void HostJob::on_directive(const cluster::Directive& directive) {
+  const auto age = [](const cluster::Directive& d) { return std::pair(d.epoch(), d.revision()); };
+  if (end_ && directive.epoch() <= end_->epoch()) return;
+  if (age(directive) <= age(directive_) || (next_ && age(directive) <= age(*next_))) {
+    // Told again, since our answer was lost; an older one is of a coordinator that was replaced.
+    if (age(directive) == age(directive_)) report_again();
+    return;
+  }
+  if (end_) return;  // it ends here, whatever comes
+  next_ = directive;
+  alarm_.ring();
+}
+
+void HostJob::on_end(const cluster::End& end) {
+  if (end.epoch() < epoch() || (end_ && end.grace_ns() >= end_->grace_ns())) return;
+  if (end_ && keeper_ != nullptr && !resetting_) stop(running(), Duration(end.grace_ns()), end.signal());
+  end_ = end;
+  alarm_.ring();
+}
+
+void HostJob::on_ack(const RangeSet& processes) {
+  fruitless_ = 0;
+  for (auto& [process, local] : processes_)
+    if (local.phase == Phase::exited && processes.contains(process)) local.told = true;
+  if (!anything_untold()) resend_at_ = kNever;
+}
+
+void HostJob::report_again() {
+  report_due_ = true;
+  confirmed_ = false;
+  alarm_.ring();
+}
+
+void HostJob::on_signal(const RangeSet& processes, int number) {
+  if (keeper_ == nullptr) return;
+  keeper::Signal message;
+  message.set_number(number);
+  for (const auto& [process, local] : processes_)
+    if (local.phase == Phase::running && (processes.empty() || processes.contains(process)))
+      message.add_ranks(process);
+  if (message.ranks_size() != 0) keeper_->send(KeeperMessage::signal, message);
+}
+
+RangeSet HostJob::running() const {
+  RangeSet running;
+  for (const auto& [process, local] : processes_)
+    if (local.phase != Phase::exited) running.add(process);
+  return running;
+}
+
+Instant HostJob::next_due() const {
+  if (report_due_ || next_ || (end_ && !resetting_)) return Instant();
+  return std::min(resend_at_, stalls_at_);
+}
+
+Task<void> HostJob::run() {
+  while (!over_) {
+    if (end_) {
+      co_await end_everything();
+      if (Strand::current()->cancelled()) break;
+      continue;
+    }
+    if (next_) {
+      cluster::Directive directive = std::move(*next_);
+      next_.reset();
+      auto obeyed = co_await obey(std::move(directive));
+      if (!obeyed) {
+        if (obeyed.error().code() == Code::cancelled) break;
+        TUTTI_LOG(error, "cannot obey", {{"job", job_}, {"why", obeyed.error().text()}});
+      }
+      continue;
+    }
+    if (!pending_.empty()) co_await start_pending();
+    const Instant now = world_.clock().now();
+    if (stalls_at_ <= now) look_for_stalls();
+    if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
+    if (next_ || end_) continue;
+    const Instant due = next_due();
+    auto woken = co_await alarm_.until(due);
+    if (!woken) break;
+  }
+  if (keeper_ != nullptr) keeper_->set_user(nullptr);
+}
+
+cluster::HostRecord HostJob::record() const {
+  cluster::HostRecord record;
+  record.set_job(job_);
+  *record.mutable_directive() = directive_;
+  std::map<uint64_t, RangeSet> by_epoch;
+  for (const auto& [process, local] : processes_) by_epoch[local.epoch].add(process);
+  for (const auto& [epoch, processes] : by_epoch) {
+    cluster::Row& row = *record.add_running();
+    row.set_epoch(epoch);
+    set_pairs(processes, row.mutable_processes());
+  }
+  if (keeper_ != nullptr) record.set_keeper(keeper_->path());
+  return record;
+}
+
+Task<Result<void>> HostJob::obey(cluster::Directive directive) {
+  const bool newer = directive.epoch() > directive_.epoch();
+  directive_ = std::move(directive);
+  numbers_.emplace(directive_.spec());
+  CO_TRY(const RangeSet start, set_from(directive_.start()));
+  CO_TRY(RangeSet stop_here, set_from(directive_.stop()));
+  const RangeSet here =
+      processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
+  // What the layout has elsewhere does not run here.
+  for (const auto& [process, local] : processes_)
+    if (!here.contains(process)) stop_here.add(process);
+  RangeSet wanted;
+  for (const ProcessId process : start.common(here).members()) {
+    const auto known = processes_.find(process);
+    if (known == processes_.end() || known->second.epoch < epoch()) wanted.add(process);
+  }
+  if (keeper_ == nullptr && !wanted.empty()) {
+    auto keeper = co_await host_.take_keeper();
+    if (!keeper) co_return fail(keeper.error().context("start a keeper"));
+    keeper_ = *keeper;
+    keeper_->set_user(this);
+  }
+  pending_.add(wanted);
+  cluster::HostRecord kept = record();
+  if (!wanted.empty()) {
+    cluster::Row& row = *kept.add_running();
+    row.set_epoch(epoch());
+    set_pairs(wanted, row.mutable_processes());
+  }
+  auto logged = co_await host_.log(std::move(kept));
+  if (!logged) co_return logged;
+  if (newer) co_await change_pages();
+  stop(stop_here.plus(wanted).common(running()), Duration(directive_.spec().grace_ns()), SIGTERM);
+  co_await start_pending();
+  report_again();
+  co_return {};
+}
+
+// Survivors learn of the epoch, and of whose death began it.
+Task<void> HostJob::change_pages() {
+  if (pages_ == nullptr) co_return;
+  ControlChange change;
+  change.epoch = epoch();
+  change.clear = true;
+  auto dead = set_from(directive_.dead());
+  if (!dead) co_return;
+  for (const RangeSet::Range& range : dead->ranges())
+    change.died.push_back({range.first, range.last});
+  (void)co_await pages_->apply_fully(std::move(change));
+}
+
+void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
+  keeper::End message;
+  for (auto& [process, local] : processes_) {
+    if (!processes.contains(process) || local.phase == Phase::exited) continue;
+    local.stopping = true;
+    message.add_ranks(process);
+  }
+  if (message.ranks_size() == 0 || keeper_ == nullptr) return;
+  message.set_grace_ns(to_ns(grace));
+  message.set_number(number);
+  keeper_->send(KeeperMessage::end, message);
+}
+
+// Nothing is started beside what is on its way out: both would want the same ports and memory.
+Task<void> HostJob::start_pending() {
+  const auto leaves = [](const auto& entry) {
+    return entry.second.stopping && entry.second.phase != Phase::exited;
+  };
+  if (pending_.empty() || keeper_ == nullptr || std::ranges::any_of(processes_, leaves)) co_return;
+  const RangeSet processes = std::exchange(pending_, {});
+  // The keeper holds the last exit of a number until it may be used again.
+  std::erase_if(sequences_, [&](const auto& held) {
+    if (!processes.contains(held.second)) return false;
+    keeper::Acknowledge message;
+    message.add_sequences(held.first);
+    keeper_->send(KeeperMessage::acknowledge, message);
+    return true;
+  });
+  for (const ProcessId process : processes.members()) {
+    const uint32_t slot = slot_for(process);
+    Local& local = processes_[process];
+    local = Local{};
+    local.epoch = epoch();
+    local.slot = slot;
+    local.moved = world_.clock().now();
+  }
+  send_spawn(processes);
+}
+
+// Everything is ended, verified gone, and told, in that order.
+Task<void> HostJob::end_everything() {
+  pending_ = RangeSet();
+  next_.reset();
+  if (keeper_ != nullptr && !running().empty()) {
+    stop(running(), Duration(end_->grace_ns()), end_->signal());
+    while (keeper_ != nullptr && !running().empty()) {
+      auto woken = co_await alarm_.until(kNever);
+      if (!woken) co_return;
+    }
+  }
+  std::string left_behind;
+  if (keeper_ != nullptr) {
+    resetting_ = true;
+    keeper_->send(KeeperMessage::reset, keeper::Reset());
+    while (keeper_ != nullptr && !reset_answer_) {
+      auto woken = co_await alarm_.until(kNever);
+      if (!woken) co_return;
+    }
+    left_behind = reset_answer_.value_or("");
+  }
+  co_await output_.finish(kOutputPatience);
+  if (Strand::current()->cancelled()) co_return;
+  if (keeper_ != nullptr) {
+    keeper_->set_user(nullptr);
+    host_.give_keeper_back(*std::exchange(keeper_, nullptr), left_behind.empty());
+  }
+  cluster::HostRecord gone;
+  gone.set_job(job_);
+  gone.set_ended(true);
+  *gone.mutable_directive() = directive_;
+  gone.mutable_directive()->clear_spec();
+  // Not worth waiting for: one that is found again has nothing here, and says so.
+  auto logged = co_await host_.log(std::move(gone));
+  if (!logged && logged.error().code() == Code::cancelled) co_return;
+  cluster::JobReport report;
+  report.set_job(job_);
+  cluster::Row& row = *report.add_rows();
+  row.set_what(left_behind.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
+  row.set_message(left_behind);
+  set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+  host_.report(directive_.coordinator(), report);
+  over_ = true;
+}
+
+// A rank that counts its progress and no longer gets anywhere. How long that takes is known from
+// how long it took before, never less than what the job allows.
+void HostJob::look_for_stalls() {
+  const Instant now = world_.clock().now();
+  stalls_at_ = now + kStallPause;
+  if (pages_ == nullptr) return;
+  for (auto& [process, local] : processes_) {
+    const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+    if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
+    const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
+    if (page == nullptr) continue;
+    const uint64_t progress = tutti_control_progress_of(page);
+    if (progress != local.progress) {
+      if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
+      local.progress = progress;
+      local.moved = now;
+      continue;
+    }
+    const Duration allowed =
+        std::max(Duration(role.hang_after_ns()), kSilenceFactor * local.longest);
+    if (progress == 0 || local.stalled || now - local.moved < allowed) continue;
+    local.stalled = true;
+    report_due_ = true;
+  }
+}
+
+void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
+  directive_ = record.directive();
+  numbers_.emplace(directive_.spec());
+  for (const cluster::Row& row : record.running()) {
+    auto processes = set_from(row.processes());
+    if (!processes) continue;
+    for (const ProcessId process : processes->members()) {
+      Local& local = processes_[process];
+      local = Local{};
+      local.epoch = row.epoch();
+    }
+  }
+  keeper_ = keeper;
+  if (keeper == nullptr) {
+    on_keeper_gone(Error(Code::unavailable, "its keeper was gone when the agent came back"));
+  } else {
+    adopting_ = true;
+    keeper->set_user(this);
+    keeper->send(KeeperMessage::list, keeper::List());
+  }
+  report_again();
+}
+
+}  // namespace tutti

@@ -1,0 +1,145 @@
+// The part of one job that is on this host: does what the coordinator's directives say through a
+// keeper, and reports what became of it until the coordinator knows.
+//
+// A directive is logged before it is obeyed, so that an agent that dies finds the job again: the
+// keeper has the processes, the log says which job and epoch they are of.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/control_pages.h"
+#include "cluster/event_log.h"
+#include "cluster/host_log.pb.h"
+#include "cluster/job_layout.h"
+#include "cluster/keeper_session.h"
+#include "cluster/output_spool.h"
+#include "world/alarm.h"
+
+namespace tutti {
+
+// What a host's jobs have in common; the agent.
+class JobHost {
+ public:
+  virtual World& world() = 0;
+  virtual NodeId node() const = 0;
+  // To the coordinator of a job, as soon as possible.
+  virtual void report(NodeId coordinator, const cluster::JobReport& report) = 0;
+  // Nobody answers for the job: the head knows who should.
+  virtual void report_to_head(const cluster::JobReport& report) = 0;
+  // Durable when it returns.
+  virtual Task<Result<void>> log(cluster::HostRecord record) = 0;
+  virtual Task<Result<KeeperSession*>> take_keeper() = 0;
+  // Clean, to be used again; or with leftovers, never again.
+  virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
+  virtual std::string job_folder(uint64_t job) const = 0;
+  virtual std::string agent_socket() const = 0;
+
+ protected:
+  ~JobHost() = default;
+};
+
+class HostJob final : private KeeperUser {
+ public:
+  HostJob(JobHost& host, uint64_t job);
+  ~HostJob();
+
+  // Runs until all has ended and was told, or cancelled: then the keeper lingers.
+  Task<void> run();
+  // Of an agent that was started anew: what the log says, with the keeper when it still lives.
+  void adopt(const cluster::HostRecord& record, KeeperSession* keeper);
+
+  // These only take note.
+  void on_directive(const cluster::Directive& directive);
+  void on_end(const cluster::End& end);
+  void on_signal(const RangeSet& processes, int number);
+  void on_ack(const RangeSet& processes);
+  void report_again();
+
+  uint64_t job() const { return job_; }
+  uint64_t epoch() const { return directive_.epoch(); }
+  const cluster::Directive& directive() const { return directive_; }
+  OutputSpool& output() { return output_; }
+  bool over() const { return over_; }
+  // What runs, for people.
+  void describe(std::vector<cluster::ProcessInfo>& into) const;
+
+ private:
+  enum class Phase : uint8_t { starting, running, exited };
+  struct Local {
+    uint64_t epoch = 0;
+    Phase phase = Phase::starting;
+    pid_t pid = 0;
+    uint32_t slot = 0;  // of its control page
+    bool told = false;  // the coordinator knows of its end
+    bool stopping = false;
+    cluster::Row row;   // of its end
+    // Signs of progress.
+    uint64_t progress = 0;
+    Instant moved{};
+    Duration longest{};
+    bool stalled = false;
+  };
+
+  // Obeying (host_job.cc).
+  Task<Result<void>> obey(cluster::Directive directive);
+  Task<void> start_pending();
+  void stop(const RangeSet& processes, Duration grace, int number);
+  Task<void> end_everything();
+  void look_for_stalls();
+  Task<void> change_pages();
+  RangeSet running() const;
+  Instant next_due() const;
+  cluster::HostRecord record() const;
+
+  // Starting (host_job_spawn.cc).
+  void send_spawn(const RangeSet& processes);
+  void add_rank(ProcessId process, keeper::Spawn& spawn);
+  uint32_t slot_for(ProcessId process);
+
+  // The keeper's answers (host_job_keeper.cc).
+  void on_keeper_frame(KeeperFrame frame) override;
+  void on_keeper_gone(const Error& why) override;
+  void on_spawned(KeeperFrame frame);
+  void on_exited(const KeeperFrame& frame);
+  void on_arenas(KeeperFrame frame);
+  void on_failure(const KeeperFrame& frame);
+  void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
+
+  // Telling (host_job_reports.cc).
+  void send_report(bool all);
+  cluster::JobReport make_report(bool all) const;
+  bool anything_untold() const;
+
+  JobHost& host_;
+  World& world_;
+  uint64_t job_;
+  cluster::Directive directive_;  // obeyed
+  std::optional<JobNumbers> numbers_;
+  std::optional<cluster::Directive> next_;
+  std::optional<cluster::End> end_;
+  KeeperSession* keeper_ = nullptr;
+  uint32_t pages_capacity_ = 0;
+  bool adopting_ = false;  // the keeper was asked what it has
+  std::unique_ptr<ControlPages> pages_;
+  std::map<ProcessId, Local> processes_;
+  std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
+  RangeSet pending_;                         // to be started when what is in the way has ended
+  std::vector<RangeSet> asked_;              // spawns the keeper has not answered
+  std::vector<bool> slots_;
+  Instant resend_at_ = kNever;
+  Instant stalls_at_ = kNever;
+  int fruitless_ = 0;  // reports nobody answered
+  bool confirmed_ = true;  // the present directive was reported
+  bool report_due_ = false;
+  std::optional<std::string> reset_answer_;  // empty: clean
+  bool resetting_ = false;
+  bool over_ = false;
+  Alarm alarm_;
+  OutputSpool output_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,139 @@
+// What a job on a host makes of its keeper's answers.
+#include <algorithm>
+#include <csignal>
+
+#include "base/log.h"
+#include "cluster/host_job.h"
+#include "cluster/keeper_messages.h"
+#include "cluster/supervision.h"
+
+namespace tutti {
+
+void HostJob::on_keeper_frame(KeeperFrame frame) {
+  switch (frame.kind) {
+    case KeeperMessage::spawned: on_spawned(std::move(frame)); break;
+    case KeeperMessage::exited: on_exited(frame); break;
+    case KeeperMessage::arenas: on_arenas(std::move(frame)); break;
+    case KeeperMessage::failure: on_failure(frame); break;
+    case KeeperMessage::done:
+      if (resetting_) reset_answer_ = "";
+      break;
+    default: break;
+  }
+  alarm_.ring();
+}
+
+void HostJob::on_spawned(KeeperFrame frame) {
+  keeper::Spawned spawned;
+  if (!frame.parse(spawned)) return;
+  size_t next = 0;
+  for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
+    const auto known = processes_.find(rank.rank());
+    const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
+    if (known != processes_.end()) {
+      Local& local = known->second;
+      local.pid = static_cast<pid_t>(rank.pid());
+      if (local.phase == Phase::starting) local.phase = Phase::running;
+      if (rank.has_control_offset()) {
+        local.slot = static_cast<uint32_t>(rank.control_offset() / kControlPageBytes);
+        if (slots_.size() <= local.slot) slots_.resize(local.slot + 1);
+        slots_[local.slot] = true;
+      }
+      for (size_t i = 0; i < handles; ++i) {
+        const auto stream = static_cast<uint8_t>(i + 1);
+        (void)output_.read_from(rank.rank(), stream, std::move(frame.handles[next + i]));
+      }
+    }
+    next += handles;
+  }
+  if (!spawned.last()) return;
+  report_due_ = true;
+  if (!asked_.empty()) {
+    asked_.erase(asked_.begin());
+  } else if (std::exchange(adopting_, false)) {
+    // Logged, but the agent died before it told the keeper.
+    for (auto& [process, local] : processes_)
+      if (local.phase == Phase::starting && local.epoch == epoch()) pending_.add(process);
+  }
+}
+
+void HostJob::on_arenas(KeeperFrame frame) {
+  keeper::Arenas arenas;
+  if (!frame.parse(arenas) || arenas.arenas_size() == 0 || frame.handles.empty()) return;
+  auto pages = ControlPages::open(world_, frame.handles.front());
+  if (!pages) {
+    TUTTI_LOG(warn, "no control pages", {{"job", job_}, {"why", pages.error().text()}});
+    return;
+  }
+  pages_ = std::move(*pages);
+  pages_capacity_ = static_cast<uint32_t>(arenas.arenas(0).size_bytes() / kControlPageBytes);
+}
+
+void HostJob::on_failure(const KeeperFrame& frame) {
+  keeper::Failure failure;
+  if (!frame.parse(failure)) return;
+  const Error error = to_error(failure);
+  if (resetting_) {
+    reset_answer_ = error.text();
+    return;
+  }
+  if (asked_.empty()) {
+    TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
+    return;
+  }
+  const RangeSet processes = asked_.front();
+  asked_.erase(asked_.begin());
+  for (const ProcessId process : processes.members()) {
+    Local& local = processes_[process];
+    local.phase = Phase::exited;
+    local.stopping = false;
+    local.row.set_what(cluster::Row::NOT_STARTED);
+    local.row.set_message(error.text());
+    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+  }
+  report_due_ = true;
+}
+
+void HostJob::on_exited(const KeeperFrame& frame) {
+  keeper::Exited exited;
+  if (!frame.parse(exited)) return;
+  for (const keeper::Exited::Rank& rank : exited.ranks())
+    if (!rank.spare()) note_exit(rank.rank(), rank);
+  report_due_ = true;
+}
+
+void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
+  const auto known = processes_.find(process);
+  if (known == processes_.end()) return;
+  Local& local = known->second;
+  sequences_[rank.sequence()] = process;
+  const Exit exit = to_exit(rank);
+  local.phase = Phase::exited;
+  local.row.set_what(cluster::Row::EXITED);
+  cluster::Exit& told = *local.row.mutable_exit();
+  told.set_code(exit.code);
+  told.set_signal(exit.signal);
+  const bool by_us = local.stopping || rank.last_signal_sent() != 0;
+  told.set_by_us(by_us);
+  told.set_error(classify_exit(exit, by_us, false));
+  // Times and memory differ between processes that otherwise ended alike: they would not fold.
+  local.stopping = false;
+}
+
+void HostJob::on_keeper_gone(const Error& why) {
+  keeper_ = nullptr;
+  pages_.reset();
+  for (auto& [process, local] : processes_) {
+    if (local.phase == Phase::exited) continue;
+    local.phase = Phase::exited;
+    local.stopping = false;
+    local.row.set_what(cluster::Row::EXITED);
+    local.row.set_message(fmt::format("its keeper ended: {}", why.message()));
+    local.row.mutable_exit()->set_signal(SIGKILL);
+    local.row.mutable_exit()->set_error(job::KILLED);
+  }
+  report_due_ = true;
+  alarm_.ring();
+}
+
+}  // namespace tutti

@@ -1,0 +1,94 @@
+// What a job on a host tells its coordinator.
+#include <algorithm>
+
+#include "cluster/host_job.h"
+#include "cluster/report_fold.h"
+
+namespace tutti {
+namespace {
+
+// Links of the tree heal within two seconds.
+constexpr Duration kResendPause = 1s;
+// Reports that nobody answered until the head is asked who coordinates the job.
+constexpr int kFruitlessReports = 3;
+
+}  // namespace
+
+bool HostJob::anything_untold() const {
+  return std::ranges::any_of(processes_, [](const auto& entry) {
+    return entry.second.phase == Phase::exited && !entry.second.told;
+  });
+}
+
+// All of it, or what the coordinator may not know yet.
+cluster::JobReport HostJob::make_report(bool all) const {
+  cluster::JobReport report;
+  report.set_job(job_);
+  std::map<uint64_t, RangeSet> running;
+  for (const auto& [process, local] : processes_) {
+    if (local.phase == Phase::running) running[local.epoch].add(process);
+    if (local.phase == Phase::exited && (all || !local.told)) {
+      cluster::Row row = local.row;
+      row.set_epoch(local.epoch);
+      set_pairs(RangeSet(process), row.mutable_processes());
+      *report.add_rows() = std::move(row);
+    }
+    if (local.stalled && local.phase == Phase::running) {
+      cluster::Row& row = *report.add_rows();
+      row.set_what(cluster::Row::STALLED);
+      row.set_epoch(local.epoch);
+      set_pairs(RangeSet(process), row.mutable_processes());
+    }
+  }
+  for (const auto& [epoch, processes] : running) {
+    cluster::Row& row = *report.add_rows();
+    row.set_what(cluster::Row::STARTED);
+    row.set_epoch(epoch);
+    set_pairs(processes, row.mutable_processes());
+  }
+  // Nothing is confirmed before all of it was tried.
+  if (pending_.empty() && asked_.empty() && !adopting_) {
+    cluster::Row& row = *report.add_rows();
+    row.set_what(cluster::Row::STARTED);
+    row.set_epoch(epoch());
+    row.set_count(directive_.revision());
+    set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+  }
+  fold_rows(report);
+  return report;
+}
+
+void HostJob::send_report(bool all) {
+  report_due_ = false;
+  confirmed_ = true;
+  const cluster::JobReport report = make_report(all);
+  host_.report(directive_.coordinator(), report);
+  resend_at_ = kNever;
+  if (!anything_untold()) return;
+  resend_at_ = world_.clock().now() + kResendPause;
+  if (++fruitless_ > kFruitlessReports) host_.report_to_head(report);
+}
+
+void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
+  for (const auto& [process, local] : processes_) {
+    cluster::ProcessInfo& info = into.emplace_back();
+    const size_t role = numbers_->role_of(process);
+    info.set_job(job_);
+    info.set_process(process);
+    info.set_epoch(local.epoch);
+    info.set_pid(local.pid);
+    info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
+    info.set_index(numbers_->index_of(process));
+    info.set_host(host_.node());
+    info.set_state(local.phase == Phase::running   ? "running"
+                   : local.phase == Phase::exited ? "exited"
+                                                  : "starting");
+    const tutti_control_page* page =
+        pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
+    if (page == nullptr) continue;
+    info.set_progress(tutti_control_progress_of(page));
+    info.set_step(tutti_control_step_of(page));
+  }
+}
+
+}  // namespace tutti

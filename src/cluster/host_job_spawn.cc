@@ -1,0 +1,112 @@
+// How the processes of a job are started on a host.
+#include <algorithm>
+
+#include "cluster/host_job.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kControlArena = "control";
+
+// Where a process stands among those of its role.
+struct Standing {
+  uint32_t index;
+  uint32_t count;
+  uint64_t local_index;
+  uint64_t local_count;
+  uint64_t node_index;
+  uint64_t node_count;
+};
+
+Standing standing_of(const JobNumbers& numbers, const Segments& layout, NodeId node,
+                     ProcessId process) {
+  const size_t role = numbers.role_of(process);
+  const RangeSet here = processes_on(numbers, layout, RangeSet(node)).common(numbers.of_role(role));
+  RangeSet nodes;
+  for (const cluster::Segment& segment : layout)
+    if (segment.role() == numbers.place_role(role))
+      nodes.add(segment.first_node(), segment.last_node());
+  return {numbers.index_of(process), numbers.count(role), here.place_of(process), here.size(),
+          nodes.place_of(node),      nodes.size()};
+}
+
+// As torchrun names them, and our own.
+void add_standing(const Standing& standing, const std::string& role, keeper::Spawn::Rank& rank) {
+  const auto set = [&](const char* key, uint64_t value) {
+    rank.add_environment(fmt::format("{}={}", key, value));
+  };
+  set("RANK", standing.index);
+  set("ROLE_RANK", standing.index);
+  set("LOCAL_RANK", standing.local_index);
+  set("WORLD_SIZE", standing.count);
+  set("ROLE_WORLD_SIZE", standing.count);
+  set("LOCAL_WORLD_SIZE", standing.local_count);
+  set("NODE_RANK", standing.node_index);
+  set("GROUP_RANK", standing.node_index);
+  set("GROUP_WORLD_SIZE", standing.node_count);
+  rank.add_environment(fmt::format("ROLE_NAME={}", role));
+}
+
+}  // namespace
+
+uint32_t HostJob::slot_for(ProcessId process) {
+  const auto known = processes_.find(process);
+  if (known != processes_.end() && known->second.phase != Phase::starting)
+    return known->second.slot;
+  const auto free = std::ranges::find(slots_, false);
+  const auto slot = static_cast<size_t>(free - slots_.begin());
+  if (free == slots_.end()) slots_.push_back(false);
+  slots_[slot] = true;
+  return static_cast<uint32_t>(slot);
+}
+
+void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
+  const size_t index = numbers_->role_of(process);
+  const job::Role& role = directive_.spec().roles(static_cast<int>(index));
+  keeper::Spawn::Rank& rank = *spawn.add_ranks();
+  rank.set_rank(process);
+  add_standing(standing_of(*numbers_, directive_.layout(), host_.node(), process), role.name(),
+               rank);
+  rank.add_environment(fmt::format("TUTTI_PROCESS={}", process));
+  if (pages_capacity_ > processes_[process].slot)
+    rank.set_control_offset(processes_[process].slot * kControlPageBytes);
+}
+
+// One message per role: what its processes have in common travels once.
+void HostJob::send_spawn(const RangeSet& processes) {
+  if (pages_capacity_ == 0) {
+    // Twice what is here now: a lost host's processes may come to this one.
+    pages_capacity_ = static_cast<uint32_t>(2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
+    keeper::CreateArena arena;
+    arena.set_name(kControlArena);
+    arena.set_size_bytes(pages_capacity_ * kControlPageBytes);
+    keeper_->send(KeeperMessage::create_arena, arena);
+  }
+  const job::Spec& spec = directive_.spec();
+  for (size_t index = 0; index < numbers_->roles(); ++index) {
+    const RangeSet mine = processes.common(numbers_->of_role(index));
+    if (mine.empty()) continue;
+    const job::Role& role = spec.roles(static_cast<int>(index));
+    keeper::Spawn spawn;
+    *spawn.mutable_arguments() = role.command();
+    *spawn.mutable_environment() = spec.environment();
+    for (const std::string& setting : role.environment()) spawn.add_environment(setting);
+    spawn.add_environment(fmt::format("MASTER_ADDR={}", directive_.master_address()));
+    spawn.add_environment(fmt::format("MASTER_PORT={}", directive_.master_port()));
+    spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
+    spawn.add_environment(fmt::format("TUTTI_EPOCH={}", epoch()));
+    spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
+    spawn.set_folder(role.folder().empty() ? spec.folder() : role.folder());
+    if (spec.has_user()) spawn.set_user(spec.user());
+    if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
+    spawn.set_open_files(spec.open_files());
+    spawn.set_control_arena(kControlArena);
+    spawn.set_epoch(epoch());
+    for (const ProcessId process : mine.members()) add_rank(process, spawn);
+    asked_.push_back(mine);
+    keeper_->send(KeeperMessage::spawn, spawn);
+    if (role.hang_after_ns() > 0 && stalls_at_ == kNever) stalls_at_ = world_.clock().now() + 1s;
+  }
+}
+
+}  // namespace tutti

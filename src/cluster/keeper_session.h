@@ -1,0 +1,66 @@
+// An agent's conversation with one of its keepers, for as long as either lives. Frames are put in
+// line and written by a strand that lives only while there is something to write; what comes is
+// given to the job that has the keeper at the time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cluster/keeper_client.h"
+#include "cluster/keeper_messages.h"
+#include "world/scope.h"
+
+namespace tutti {
+
+class KeeperSession;
+
+// Whoever has the keeper. Calls must not wait, nor destroy the session.
+class KeeperUser {
+ public:
+  virtual void on_keeper_frame(KeeperFrame frame) = 0;
+  virtual void on_keeper_gone(const Error& why) = 0;
+
+ protected:
+  ~KeeperUser() = default;
+};
+
+class KeeperSession {
+ public:
+  // A keeper that was started, or one whose socket was connected to; `path` is that socket.
+  KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
+                std::string path);
+
+  // Says hello; the welcome is kept to itself.
+  void start(std::function<void()> over);
+  void set_user(KeeperUser* user) { user_ = user; }
+
+  void send(KeeperMessage kind, const google::protobuf::MessageLite& message);
+
+  const std::string& path() const { return path_; }
+  const keeper::Welcome& welcome() const { return welcome_; }
+  bool gone() const { return gone_; }
+  // Nothing of it runs any more; then it may be destroyed.
+  bool over() const { return strands_.size() == 0; }
+  // Breaks the conversation off; the keeper lingers.
+  void leave() { strands_.cancel(); }
+  Scope& strands() { return strands_; }
+
+ private:
+  Task<void> converse();
+  Task<void> write_out();
+  void end(const Error& why);
+
+  std::unique_ptr<KeeperStream> stream_;
+  std::unique_ptr<Process> process_;
+  std::string path_;
+  std::string outbox_;
+  keeper::Welcome welcome_;
+  KeeperUser* user_ = nullptr;
+  std::function<void()> over_;
+  bool is_writing_ = false;
+  bool gone_ = false;
+  Scope strands_{Scope::Root{}};
+};
+
+}  // namespace tutti
