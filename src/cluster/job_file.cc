@@ -222,7 +222,9 @@ class JobFile {
         if (kind.has_table(name)) {
           roles.push_back({kind.place(name), static_cast<job::Role::Kind>(i), name});
         } else {
-          kind.complain(name, fmt::format("is not in a role; name it: [{}.NAME]", kKindWords[i]));
+          kind.complain(name,
+                        fmt::format("must be the name of one role, with its keys below [{}.NAME]",
+                                    kKindWords[i]));
         }
       }
     }

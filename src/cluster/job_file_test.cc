@@ -273,7 +273,7 @@ count = 2
        "'always'?\n"
        "j.toml:16: 'service.data.health.port' must be from 1 to 65535, not 65536\n"
        "j.toml:16: 'service.data.health.failures' must be from 1 to 1000, not 0\n"
-       "j.toml:18: 'task.count' is not in a role; name it: [task.NAME]");
+       "j.toml:18: 'task.count' must be the name of one role, with its keys below [task.NAME]");
 }
 
 TEST_CASE("broken rules are told with the lines of what breaks them") {
@@ -334,6 +334,11 @@ TEST_CASE("a file without a name or a role says what to write") {
   CHECK(mistakes_of("[gang.a]\ncommand = 'x'\n").ends_with("'name' is missing"));
   CHECK(mistakes_of("name = 'a'\n") ==
         "j.toml: the job has no role; add one, as [gang.worker] with a command");
+}
+
+TEST_CASE("a role is one table, not one of several") {
+  CHECK(mistakes_of("name = 'a'\n[[gang.worker]]\ncommand = 'x'\n") ==
+        "j.toml:2: 'gang.worker' must be the name of one role, with its keys below [gang.NAME]");
 }
 
 TEST_CASE("a file that is too large is not even parsed") {

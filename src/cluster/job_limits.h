@@ -38,7 +38,7 @@ constexpr size_t kMostNameBytes = 63;
 // The head keeps every job, and each of its hosts is sent it.
 constexpr size_t kMostJobBytes = 1_MiB;
 
-// Job budget: as often as it ends.
+// job::Budget::restarts of what is started again as often as it ends.
 constexpr uint32_t kAlwaysRestart = std::numeric_limits<uint32_t>::max();
 
 }  // namespace tutti
