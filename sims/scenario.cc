@@ -9,8 +9,8 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kHeartbeat,
-                                          &kWirePartition, &kWireSlowReader, &kWireReset};
+constexpr const Scenario* kScenarios[] = {
+    &kEcho, &kDisk, &kHeartbeat, &kEventLog, &kWirePartition, &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

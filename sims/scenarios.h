@@ -8,6 +8,7 @@ namespace tutti::sims {
 extern const Scenario kEcho;
 extern const Scenario kDisk;
 extern const Scenario kHeartbeat;
+extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;
 extern const Scenario kWireReset;
