@@ -9,8 +9,9 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kHeartbeat,      &kTree,
-                                          &kWirePartition, &kWireSlowReader, &kWireReset};
+constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kEventLog,
+                                          &kHeartbeat,     &kTree,           &kWirePartition,
+                                          &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

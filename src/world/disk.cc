@@ -50,4 +50,19 @@ Task<Result<void>> write_file_atomically(Disk& disk, std::string path, Bytes byt
   co_return {};
 }
 
+Task<Result<void>> make_directories_durably(Disk& disk, std::string path) {
+  CO_TRY_DO(co_await disk.make_directories(path));
+  std::string folder = path;
+  while (folder != "/" && folder != ".") {
+    folder = parent_of(folder);
+    auto synced = co_await disk.sync_directory(folder);
+    if (synced) continue;
+    // Folders we may not read, and file systems that cannot sync them, were not made by us.
+    const Code code = synced.error().code();
+    if (code != Code::denied && code != Code::invalid && code != Code::unsupported)
+      co_return fail(synced.error().context(fmt::format("making {}", path)));
+  }
+  co_return {};
+}
+
 }  // namespace tutti

@@ -149,6 +149,20 @@ Task<Result<void>> use_folders(Disk& disk, std::vector<std::string>& names) {
   co_return {};
 }
 
+TEST_CASE("folders that were made durably survive every crash") {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Simulator sim({.seed = seed, .hosts = 1});
+    Disk& disk = sim.host(0).disk();
+    REQUIRE(sim.run(disk.make_directories("/a/b"), 1min));
+    REQUIRE(sim.run(make_directories_durably(disk, "/a/b/c/d"), 1min));
+    sim.crash(0);
+    sim.run_for(1s);
+    sim.reboot(0);
+    sim.run_for(1s);
+    CHECK(sim.run(disk.sync_directory("/a/b/c/d"), 1min));
+  }
+}
+
 TEST_CASE("files are renamed, removed and listed") {
   Simulator sim({.hosts = 1});
   std::vector<std::string> names;
