@@ -61,7 +61,7 @@ function(tutti_layer name)
 
   if(sources)
     add_library(${name} STATIC ${sources})
-    target_include_directories(${name} PUBLIC ${arg_ROOT})
+    target_include_directories(${name} PUBLIC ${arg_ROOT} ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(${name} PUBLIC ${deps})
     target_precompile_headers(${name} REUSE_FROM tutti_pch)
     set_property(GLOBAL APPEND PROPERTY tutti_layers ${name})

@@ -22,7 +22,7 @@ BIN = Path(sys.executable).parent
 CLEAN = ROOT / "build/lint"
 JOBS = os.cpu_count() or 1
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-INCLUDE_ROOTS = (ROOT / "src", ROOT)
+INCLUDE_ROOTS = (ROOT / "src", ROOT / "include", ROOT)
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -43,7 +43,7 @@ def run(*command: str | Path) -> bool:
 
 
 def check_format(fix: bool) -> bool:
-    files = tracked("*.cc", "*.h", "*.inc")
+    files = tracked("*.cc", "*.c", "*.h", "*.inc")
     if fix:
         return run(BIN / "clang-format", "-i", *files)
     done = subprocess.run(
@@ -108,6 +108,7 @@ def flags() -> tuple[str, ...]:
         "-Wno-missing-field-initializers",
         "-Wno-unknown-warning-option",
         f"-I{ROOT / 'src'}",
+        f"-I{ROOT / 'include'}",
         f"-I{ROOT}",
         f"-isystem{ROOT / 'build/release/generated'}",
         f"-isystem{nanobind}",

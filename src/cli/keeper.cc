@@ -33,9 +33,16 @@ Result<KeeperOptions> parse(int argc, char** argv) {
   KeeperOptions options;
   for (int i = 1; i < argc; i += 2) {
     const std::string_view name = argv[i];
-    if ((name != "--group" && name != "--linger") || i + 1 == argc)
+    const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
+    if (name == "--group" && !value.empty()) {
+      options.group = value;
+    } else if (name == "--linger" && !value.empty()) {
+      options.linger = value;
+    } else if (name == "--speak" && value == "1") {
+      options.speak = 1;
+    } else {
       return fail(Code::invalid, "usage: tutti keeper [--group NAME] [--linger PATH]");
-    (name == "--group" ? options.group : options.linger) = argv[i + 1];
+    }
   }
   return options;
 }

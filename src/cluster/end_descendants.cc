@@ -42,6 +42,17 @@ Result<Round> kill_round(Processes& processes, const std::vector<pid_t>& spare) 
   return round;
 }
 
+// "12 (python), 15 (sudo)"
+template <class Pids>
+std::string with_names(Processes& processes, const Pids& pids) {
+  std::vector<std::string> texts;
+  for (const pid_t pid : pids) {
+    const std::string name = processes.name_of(pid);
+    texts.push_back(name.empty() ? fmt::format("{}", pid) : fmt::format("{} ({})", pid, name));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 Task<void> kill_group(World& world, ProcessGroup& group, Instant give_up) {
   // The group is a short cut: when it fails, the rounds do the same work.
   auto killed = group.kill();
@@ -72,11 +83,11 @@ Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options) 
     if (late && !left) co_return fail(std::move(left).error());
     if (late)
       co_return fail(Code::deadline, "processes {} do not end even when killed",
-                     fmt::join(*left, ", "));
+                     with_names(processes, *left));
     auto round = kill_round(processes, options.spare);
     if (round && round->killed.empty() && !round->refused.empty())
       co_return fail(Code::denied, "processes {} are another user's and may not be ended",
-                     fmt::join(round->refused, ", "));
+                     with_names(processes, round->refused));
     (void)co_await world.clock().sleep(pause);
     pause = std::min(2 * pause, kLongestPause);
   }

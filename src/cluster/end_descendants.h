@@ -18,8 +18,9 @@ struct EndDescendantsOptions {
   std::vector<pid_t> spare;  // with what is below them: none of ours, they were there before
 };
 
-// Only what cannot be ended is an error, with its numbers: what the kernel cannot (a process stuck
-// in a device) after kEndPatience, another user's at once. Runs to its end even when cancelled.
+// Only what cannot be ended is an error, with numbers and names: what the kernel cannot (a process
+// stuck in a device) after kEndPatience, another user's at once. Runs to its end even when
+// cancelled.
 constexpr Duration kEndPatience = 10s;
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options);
 

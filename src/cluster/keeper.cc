@@ -11,8 +11,6 @@ namespace {
 
 // A controller that says nothing is not one.
 constexpr Duration kHelloPatience = 10s;
-// Rarely enough to cost nothing, often enough that what daemons leave never piles up.
-constexpr Duration kReapPause = 1s;
 
 Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope& session) {
   auto accepted = co_await listener.accept();
@@ -43,12 +41,13 @@ Task<Result<void>> Keeper::run(std::unique_ptr<Stream> controller) {
 
   Scope lives;
   lives_ = &lives;
-  lives.spawn(reap_orphans());
   Task<Result<void>> serving = options_.linger.empty() ? serve_one(std::move(controller))
                                                        : serve_and_linger(std::move(controller));
   auto served = co_await std::move(serving);
   EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
   auto ended = co_await end_descendants(world_, std::move(everything));
+  world_.clock().disarm(reaping_);
+  world_.clock().disarm(killing_);
   lives.cancel();
   auto joined = co_await lives.join();
   lives_ = nullptr;
@@ -102,14 +101,15 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
   if (frame->kind != KeeperMessage::hello)
     co_return fail(Code::invalid, "the first message must be a hello");
   CO_TRY_DO(frame->parse(hello));
-  auto version = agree_on_version(hello);
+  auto version = agree_on_version(hello, options_.speak);
   if (!version) {
     const keeper::Failure failure = to_failure(version.error());
     (void)co_await stream.send(KeeperMessage::failure, failure);
     co_return fail(std::move(version).error());
   }
+  version_ = *version;
   keeper::Welcome welcome;
-  welcome.set_version(*version);
+  welcome.set_version(version_);
   welcome.set_program(fmt::format("tutti {}", kVersion));
   welcome.set_pid(world_.processes().own_pid());
   if (group_ != nullptr) welcome.set_group(group_->name());
@@ -131,15 +131,22 @@ Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
   session.cancel();
 }
 
+keeper::Exited Keeper::exits_after(uint64_t& sent) const {
+  keeper::Exited exited;
+  for (auto exit = exits_.upper_bound(sent); exit != exits_.end(); ++exit) {
+    sent = exit->first;
+    // Version 1 knows no spares; it acknowledges them with the next rank.
+    if (version_ < kKeeperVersionOfSpares && exit->second.spare()) continue;
+    *exited.add_ranks() = exit->second;
+  }
+  return exited;
+}
+
 // Everything not yet acknowledged, oldest first, then what comes, many in one message.
 Task<void> Keeper::send_exits(KeeperStream& stream) {
   uint64_t sent = 0;
   while (true) {
-    keeper::Exited exited;
-    for (auto exit = exits_.upper_bound(sent); exit != exits_.end(); ++exit) {
-      *exited.add_ranks() = exit->second;
-      sent = exit->first;
-    }
+    const keeper::Exited exited = exits_after(sent);
     if (exited.ranks_size() > 0) {
       auto written = co_await stream.send(KeeperMessage::exited, exited);
       if (!written) co_return;  // read_commands sees the end of the stream too
@@ -149,32 +156,6 @@ Task<void> Keeper::send_exits(KeeperStream& stream) {
     if (!rung) co_return;
     co_await yield();  // those that ended at the same time travel together
   }
-}
-
-Task<void> Keeper::reap_orphans() {
-  while (true) {
-    auto slept = co_await world_.clock().sleep(kReapPause);
-    if (!slept) co_return;
-    world_.processes().reap_orphans();
-  }
-}
-
-Task<void> Keeper::watch(uint32_t rank) {
-  Process& process = *ranks_.at(rank).process;
-  auto waited = co_await process.wait();
-  if (!waited) co_return;  // cancelled: the keeper is about to exit
-  HeldRank& held = ranks_.at(rank);
-  held.running = false;
-  keeper::Exited::Rank exited;
-  exited.set_sequence(next_sequence_);
-  exited.set_rank(rank);
-  exited.set_pid(process.pid());
-  exited.set_last_signal_sent(held.last_signal_sent);
-  exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
-  set_exit(*waited, exited);
-  exits_.emplace(next_sequence_++, std::move(exited));
-  char ring = 1;
-  exit_bell_.try_send(ring);
 }
 
 }  // namespace tutti

@@ -7,12 +7,14 @@
 // the keeper ends, for whatever reason, so do its ranks and everything they started.
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cluster/keeper_messages.h"
 #include "cluster/keeper_stream.h"
 #include "cluster/rank_starter.h"
 #include "world/channel.h"
@@ -24,6 +26,7 @@ struct KeeperOptions {
   std::string group;   // name for the kernel's group of the ranks; "" uses none
   std::string linger;  // a Unix socket's path: the keeper outlives its controller and waits there
                        // for the next; "" ends everything when the controller's stream closes
+  uint32_t speak = kHighestKeeperVersion;  // no version past this: for tests of mixed versions
 };
 
 // Runs until told to shut down or, without `linger`, until the controller is gone. Nothing of the
@@ -43,45 +46,81 @@ class Keeper {
   Task<Result<void>> welcome(KeeperStream& stream);
   Task<void> read_commands(KeeperStream& stream, Scope& session);
   Task<void> send_exits(KeeperStream& stream);
+  keeper::Exited exits_after(uint64_t& sent) const;
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
   // controller asked for wrongly is answered with a Failure.
   Task<Result<void>> handle(KeeperStream& stream, KeeperFrame frame);
+  Result<void> check_version(std::string_view newer_part) const;
   Task<Result<void>> handle_unanswered(KeeperStream& stream, KeeperFrame frame);
   Task<Result<void>> answer_spawn(KeeperStream& stream, KeeperFrame frame);
+  Task<Result<void>> answer_assign(KeeperStream& stream, KeeperFrame frame);
   Task<Result<void>> answer_list(KeeperStream& stream);
   Task<Result<void>> answer_signal(KeeperStream& stream, KeeperFrame frame);
   Task<Result<void>> answer_create_arena(KeeperStream& stream, KeeperFrame frame);
   Task<Result<void>> answer_drop_arena(KeeperStream& stream, KeeperFrame frame);
-  Task<Result<void>> send_ranks(KeeperStream& stream, std::vector<uint32_t> which);
-  Task<Result<void>> send_arenas(KeeperStream& stream, std::vector<std::string> which);
-  Result<std::vector<uint32_t>> spawn(const KeeperFrame& frame);
-  Result<void> create_arena(const keeper::CreateArena& command);
+  Task<Result<void>> answer_reset(KeeperStream& stream);
+  Task<Result<void>> send_ranks(KeeperStream& stream, std::vector<RankName> which);
+  Task<Result<void>> send_arenas(KeeperStream& stream, std::vector<const HeldArena*> which);
   void acknowledge(uint64_t sequence);
+  // Those named, or all when none is; who is not there is left out.
+  using Numbers = google::protobuf::RepeatedField<uint32_t>;
+  std::vector<HeldRank*> named(const Numbers& ranks, const Numbers& spares);
 
-  Task<void> watch(uint32_t rank);
-  Task<void> reap_orphans();
-  Task<void> end_ranks(int number, Duration grace);
+  // Ranks and arenas (keeper_ranks.cc).
+  Result<std::vector<RankName>> spawn(const KeeperFrame& frame);
+  Result<HeldArena*> check_spawn(const keeper::Spawn& command);
+  Result<void> check_page(const HeldArena* arena, uint64_t offset) const;
+  Task<Result<void>> assign(keeper::Assign command);
+  Result<HeldRank*> check_assign(const keeper::Assign& command);
+  Result<HeldArena*> create_arena(const keeper::CreateArena& command);
+  Result<void> drop_arena(const std::string& name);
+  HeldArena* find_arena(const std::string& name);
+  Task<void> watch(HeldRank& held);
+  void tell_siblings(const HeldRank& held, uint64_t sequence);
+  Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
+                                uint64_t sequence);
+
+  // Ending (keeper_ending.cc).
+  void end_ranks(const keeper::End& end);
+  void end_rank(HeldRank& held, int number, Instant until, bool at_once);
+  void kill_overdue();
+  void reap_orphans();
+  Task<Result<void>> reset();
   Task<void> leave_after_grace(Scope& session);
 
-  struct Arena {
-    Handle handle;
-    uint64_t size_bytes;
+  // Calls a function of the keeper at some time.
+  class Alarm final : public Timer {
+   public:
+    Alarm(Keeper& keeper, void (Keeper::*what)()) : keeper_(keeper), what_(what) {}
+
+   private:
+    void fire() override { (keeper_.*what_)(); }
+    Keeper& keeper_;
+    void (Keeper::*what_)();
+  };
+  // The family of a rank that was asked to end, and until when it may.
+  struct Asked {
+    pid_t leader;
+    Instant until;
   };
 
   World& world_;
   KeeperOptions options_;
+  uint32_t version_ = 0;  // of the session: there is one at a time
   std::unique_ptr<ProcessGroup> group_;
   std::string no_group_because_;
-  bool group_refuses_ = false;  // the kernel put no rank into it
-  std::map<uint32_t, HeldRank> ranks_;
-  std::map<std::string, Arena> arenas_;
+  std::list<HeldArena> arenas_;  // before the ranks, which point to them
+  std::map<RankName, HeldRank> ranks_;
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
   Channel<char> exit_bell_{1};  // rung when exits_ grows
-  Scope* lives_ = nullptr;      // strands that watch ranks, and those that end them
-  std::vector<pid_t> asked_;    // leaders of the families that were asked to end
-  Instant grace_ends_{};        // of those asked
+  Scope* lives_ = nullptr;      // strands that watch ranks
+  std::vector<Asked> asked_;
+  Alarm killing_{*this, &Keeper::kill_overdue};
+  Alarm reaping_{*this, &Keeper::reap_orphans};
+  std::optional<Error> not_ended_;  // what the last Reset could not end
+  bool group_refuses_ = false;      // the kernel put no rank into it
   bool shutdown_ = false;
 };
 

@@ -1,47 +1,66 @@
 #include <algorithm>
-#include <csignal>
-#include <set>
 
 #include "cluster/keeper.h"
-#include "cluster/keeper_messages.h"
 
 namespace tutti {
 namespace {
 
 // Of a spawned message: its ranks carry two handles each.
 constexpr size_t kRanksPerMessage = kMaxKeeperHandles / 2;
-// Between looks whether a family is gone; the wait doubles up to the longest.
-constexpr Duration kShortestPause = 200us;
-constexpr Duration kLongestPause = 20ms;
 
 Task<Result<void>> answer_failure(KeeperStream& stream, Error error) {
   const keeper::Failure failure = to_failure(error);
   co_return co_await stream.send(KeeperMessage::failure, failure);
 }
 
-Task<Result<void>> answer_done(KeeperStream& stream) {
-  const keeper::Done done;
-  co_return co_await stream.send(KeeperMessage::done, done);
+Task<Result<void>> answer_done(KeeperStream& stream, Result<void> done) {
+  if (!done) {
+    Error error = std::move(done).error();
+    co_return co_await answer_failure(stream, std::move(error));
+  }
+  const keeper::Done message;
+  co_return co_await stream.send(KeeperMessage::done, message);
 }
 
 }  // namespace
 
+// A keeper of version 1 would misunderstand what is newer: nobody shall get used to sending it in a
+// session of that version.
+Result<void> Keeper::check_version(std::string_view newer_part) const {
+  if (version_ >= kKeeperVersionOfSpares || newer_part.empty()) return {};
+  return fail(Code::unsupported, "{} need version {} of the keeper's protocol, this session has {}",
+              newer_part, kKeeperVersionOfSpares, version_);
+}
+
 Task<Result<void>> Keeper::handle(KeeperStream& stream, KeeperFrame frame) {
+  const bool newer = version_ >= kKeeperVersionOfSpares;
   switch (frame.kind) {
     case KeeperMessage::spawn: return answer_spawn(stream, std::move(frame));
     case KeeperMessage::signal: return answer_signal(stream, std::move(frame));
     case KeeperMessage::list: return answer_list(stream);
     case KeeperMessage::create_arena: return answer_create_arena(stream, std::move(frame));
     case KeeperMessage::drop_arena: return answer_drop_arena(stream, std::move(frame));
-    default: return handle_unanswered(stream, std::move(frame));
+    case KeeperMessage::assign:
+      if (newer) return answer_assign(stream, std::move(frame));
+      break;
+    case KeeperMessage::reset:
+      if (newer) return answer_reset(stream);
+      break;
+    default: break;
   }
+  return handle_unanswered(stream, std::move(frame));
 }
 
 Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame frame) {
   if (frame.kind == KeeperMessage::end) {
     keeper::End end;
     CO_TRY_DO(frame.parse(end));
-    lives_->spawn(end_ranks(end.number() != 0 ? end.number() : SIGTERM, Duration(end.grace_ns())));
+    auto understood = check_version(newer_part(end));
+    if (!understood) {
+      Error error = std::move(understood).error();
+      co_return co_await answer_failure(stream, std::move(error));
+    }
+    end_ranks(end);
   } else if (frame.kind == KeeperMessage::acknowledge) {
     keeper::Acknowledge acknowledged;
     CO_TRY_DO(frame.parse(acknowledged));
@@ -49,38 +68,11 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
   } else if (frame.kind == KeeperMessage::shutdown) {
     shutdown_ = true;
   } else {
-    Error unknown(Code::unsupported, fmt::format("this keeper knows no command {}",
-                                                 static_cast<unsigned>(frame.kind)));
+    Error unknown(Code::unsupported, fmt::format("this keeper knows no command {} in version {}",
+                                                 static_cast<unsigned>(frame.kind), version_));
     co_return co_await answer_failure(stream, std::move(unknown));
   }
   co_return {};
-}
-
-Result<std::vector<uint32_t>> Keeper::spawn(const KeeperFrame& frame) {
-  keeper::Spawn command;
-  TRY_DO(frame.parse(command));
-  std::set<uint32_t> named;
-  for (const keeper::Spawn::Rank& rank : command.ranks()) {
-    if (ranks_.contains(rank.rank()))
-      return fail(Code::exists, "rank {} runs already, or its exit was not acknowledged",
-                  rank.rank());
-    if (!named.insert(rank.rank()).second)
-      return fail(Code::invalid, "rank {} is named twice", rank.rank());
-  }
-  ProcessGroup* group = group_refuses_ ? nullptr : group_.get();
-  auto started = start_ranks(world_, command, frame.handles, group);
-  if (!started && started.error().code() == Code::unsupported && group != nullptr) {
-    group_refuses_ = true;  // as in a threaded cgroup: better without than not at all
-    started = start_ranks(world_, command, frame.handles, nullptr);
-  }
-  if (!started) return fail(std::move(started).error());
-  std::vector<uint32_t> which;
-  for (HeldRank& held : *started) {
-    which.push_back(held.rank);
-    ranks_.emplace(which.back(), std::move(held));
-  }
-  for (const uint32_t rank : which) lives_->spawn(watch(rank));
-  return which;
 }
 
 Task<Result<void>> Keeper::answer_spawn(KeeperStream& stream, KeeperFrame frame) {
@@ -89,11 +81,11 @@ Task<Result<void>> Keeper::answer_spawn(KeeperStream& stream, KeeperFrame frame)
     Error error = std::move(started).error();
     co_return co_await answer_failure(stream, std::move(error));
   }
-  std::vector<uint32_t> which = std::move(*started);
+  std::vector<RankName> which = std::move(*started);
   co_return co_await send_ranks(stream, std::move(which));
 }
 
-Task<Result<void>> Keeper::send_ranks(KeeperStream& stream, std::vector<uint32_t> which) {
+Task<Result<void>> Keeper::send_ranks(KeeperStream& stream, std::vector<RankName> which) {
   for (size_t next = 0; next == 0 || next < which.size();) {
     keeper::Spawned spawned;
     std::vector<Handle> handles;
@@ -101,8 +93,12 @@ Task<Result<void>> Keeper::send_ranks(KeeperStream& stream, std::vector<uint32_t
     for (; next < stop; ++next) {
       const HeldRank& held = ranks_.at(which[next]);
       keeper::Spawned::Rank& rank = *spawned.add_ranks();
-      rank.set_rank(held.rank);
+      rank.set_rank(held.name.number);
+      rank.set_spare(held.name.spare);
       rank.set_pid(held.process->pid());
+      rank.set_ended(!held.running);
+      if (held.arena != nullptr) rank.set_control_arena(held.arena->name);
+      if (held.control_offset) rank.set_control_offset(*held.control_offset);
       rank.set_handles(static_cast<uint32_t>(held.outputs.size()));
       for (const Handle& output : held.outputs) handles.push_back(borrow(output));
     }
@@ -113,15 +109,15 @@ Task<Result<void>> Keeper::send_ranks(KeeperStream& stream, std::vector<uint32_t
   co_return {};
 }
 
-Task<Result<void>> Keeper::send_arenas(KeeperStream& stream, std::vector<std::string> which) {
+Task<Result<void>> Keeper::send_arenas(KeeperStream& stream, std::vector<const HeldArena*> which) {
   for (size_t next = 0; next == 0 || next < which.size();) {
     keeper::Arenas arenas;
     std::vector<Handle> handles;
     const size_t stop = std::min(which.size(), next + kMaxKeeperHandles);
     for (; next < stop; ++next) {
-      const Arena& held = arenas_.at(which[next]);
+      const HeldArena& held = *which[next];
       keeper::Arenas::Arena& arena = *arenas.add_arenas();
-      arena.set_name(which[next]);
+      arena.set_name(held.name);
       arena.set_size_bytes(held.size_bytes);
       handles.push_back(borrow(held.handle));
     }
@@ -133,35 +129,46 @@ Task<Result<void>> Keeper::send_arenas(KeeperStream& stream, std::vector<std::st
 }
 
 Task<Result<void>> Keeper::answer_list(KeeperStream& stream) {
-  std::vector<uint32_t> ranks;
-  for (const auto& [rank, held] : ranks_) ranks.push_back(rank);
-  std::vector<std::string> arenas;
-  for (const auto& [name, arena] : arenas_) arenas.push_back(name);
+  std::vector<RankName> ranks;
+  for (const auto& [name, held] : ranks_)
+    if (!name.spare || version_ >= kKeeperVersionOfSpares) ranks.push_back(name);
+  std::vector<const HeldArena*> arenas;
+  for (const HeldArena& arena : arenas_) arenas.push_back(&arena);
   auto sent = co_await send_ranks(stream, std::move(ranks));
   if (!sent) co_return sent;
   co_return co_await send_arenas(stream, std::move(arenas));
 }
 
+std::vector<HeldRank*> Keeper::named(const Numbers& ranks, const Numbers& spares) {
+  std::vector<HeldRank*> found;
+  if (ranks.empty() && spares.empty()) {
+    for (auto& [name, held] : ranks_) found.push_back(&held);
+    return found;
+  }
+  for (const bool spare : {false, true}) {
+    for (const uint32_t number : spare ? spares : ranks) {
+      const auto held = ranks_.find({spare, number});
+      if (held != ranks_.end()) found.push_back(&held->second);
+    }
+  }
+  return found;
+}
+
 Task<Result<void>> Keeper::answer_signal(KeeperStream& stream, KeeperFrame frame) {
   keeper::Signal command;
   CO_TRY_DO(frame.parse(command));
+  auto understood = check_version(newer_part(command));
+  if (!understood) {
+    Error error = std::move(understood).error();
+    co_return co_await answer_failure(stream, std::move(error));
+  }
   keeper::Signalled signalled;
-  for (auto& [rank, held] : ranks_) {
-    const auto& named = command.ranks();
-    if (!named.empty() && std::ranges::find(named, rank) == named.end()) continue;
-    if (!held.running || !held.process->signal_family(command.number())) continue;
-    held.last_signal_sent = command.number();
+  for (HeldRank* held : named(command.ranks(), command.spares())) {
+    if (!held->running || !held->process->signal_family(command.number())) continue;
+    held->last_signal_sent = command.number();
     signalled.set_reached(signalled.reached() + 1);
   }
   co_return co_await stream.send(KeeperMessage::signalled, signalled);
-}
-
-Result<void> Keeper::create_arena(const keeper::CreateArena& command) {
-  if (arenas_.contains(command.name()))
-    return fail(Code::exists, "there is an arena '{}' already", command.name());
-  TRY(Handle handle, world_.memory().create_arena(command.name(), command.size_bytes()));
-  arenas_.emplace(command.name(), Arena{std::move(handle), command.size_bytes()});
-  return {};
 }
 
 Task<Result<void>> Keeper::answer_create_arena(KeeperStream& stream, KeeperFrame frame) {
@@ -172,60 +179,35 @@ Task<Result<void>> Keeper::answer_create_arena(KeeperStream& stream, KeeperFrame
     Error error = std::move(created).error();
     co_return co_await answer_failure(stream, std::move(error));
   }
-  std::vector<std::string> which{command.name()};
+  std::vector<const HeldArena*> which{*created};
   co_return co_await send_arenas(stream, std::move(which));
 }
 
 Task<Result<void>> Keeper::answer_drop_arena(KeeperStream& stream, KeeperFrame frame) {
   keeper::DropArena command;
   CO_TRY_DO(frame.parse(command));
-  if (arenas_.erase(command.name()) != 0) co_return co_await answer_done(stream);
-  Error unknown(Code::not_found, fmt::format("there is no arena '{}'", command.name()));
-  co_return co_await answer_failure(stream, std::move(unknown));
+  auto dropped = drop_arena(command.name());
+  co_return co_await answer_done(stream, std::move(dropped));
+}
+
+Task<Result<void>> Keeper::answer_assign(KeeperStream& stream, KeeperFrame frame) {
+  keeper::Assign command;
+  CO_TRY_DO(frame.parse(command));
+  auto assigned = co_await assign(std::move(command));
+  co_return co_await answer_done(stream, std::move(assigned));
+}
+
+Task<Result<void>> Keeper::answer_reset(KeeperStream& stream) {
+  auto ended = co_await reset();
+  co_return co_await answer_done(stream, std::move(ended));
 }
 
 void Keeper::acknowledge(uint64_t sequence) {
   while (!exits_.empty() && exits_.begin()->first <= sequence) {
-    ranks_.erase(exits_.begin()->second.rank());
+    const keeper::Exited::Rank& exit = exits_.begin()->second;
+    ranks_.erase({exit.spare(), exit.rank()});
     exits_.erase(exits_.begin());
   }
-}
-
-// A stopped process gets SIGTERM only when it goes on, hence the SIGCONT.
-Task<void> Keeper::end_ranks(int number, Duration grace) {
-  const bool at_once = grace <= 0s;
-  grace_ends_ = world_.clock().now() + grace;
-  std::vector<uint32_t> asked;
-  for (auto& [rank, held] : ranks_) {
-    if (!held.running) continue;
-    asked.push_back(rank);
-    asked_.push_back(held.process->pid());
-    const int first = at_once ? SIGKILL : number;
-    if (held.process->signal_family(first)) held.last_signal_sent = first;
-    if (!at_once) (void)held.process->signal_family(SIGCONT);
-  }
-  auto slept = co_await world_.clock().sleep(grace);
-  if (!slept || at_once) co_return;
-  for (const uint32_t rank : asked) {
-    const auto held = ranks_.find(rank);
-    if (held == ranks_.end() || !held->second.running) continue;
-    if (held->second.process->signal_family(SIGKILL)) held->second.last_signal_sent = SIGKILL;
-  }
-}
-
-// A rank that ends when asked may have started one that still saves its work: it has the rest of
-// the grace. Who was asked nothing, or left its family, has none.
-Task<void> Keeper::leave_after_grace(Scope& session) {
-  Duration pause = kShortestPause;
-  while (world_.clock().now() < grace_ends_) {
-    world_.processes().reap_orphans();
-    const auto lives = [&](pid_t leader) { return world_.processes().family_lives(leader); };
-    if (std::ranges::none_of(asked_, lives)) break;
-    auto slept = co_await world_.clock().sleep(pause);
-    if (!slept) co_return;
-    pause = std::min(2 * pause, kLongestPause);
-  }
-  session.cancel();
 }
 
 }  // namespace tutti

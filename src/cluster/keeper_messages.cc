@@ -6,22 +6,60 @@
 
 namespace tutti {
 
-keeper::Hello make_hello() {
+keeper::Hello make_hello(uint32_t highest) {
   keeper::Hello hello;
   hello.set_lowest_version(kLowestKeeperVersion);
-  hello.set_highest_version(kHighestKeeperVersion);
+  hello.set_highest_version(highest);
   hello.set_program(fmt::format("tutti {}", kVersion));
   return hello;
 }
 
-Result<uint32_t> agree_on_version(const keeper::Hello& hello) {
-  const uint32_t highest = std::min(hello.highest_version(), kHighestKeeperVersion);
-  if (highest >= std::max(hello.lowest_version(), kLowestKeeperVersion)) return highest;
+Result<uint32_t> agree_on_version(const keeper::Hello& hello, uint32_t highest) {
+  const uint32_t both = std::min(hello.highest_version(), highest);
+  if (both >= std::max(hello.lowest_version(), kLowestKeeperVersion)) return both;
   return fail(Code::unsupported,
               "'{}' speaks versions {} to {} of the keeper's protocol, this keeper (tutti {}) {} "
               "to {}; use a program that speaks one of these",
               hello.program(), hello.lowest_version(), hello.highest_version(), kVersion,
-              kLowestKeeperVersion, kHighestKeeperVersion);
+              kLowestKeeperVersion, highest);
+}
+
+std::string_view newer_part(const keeper::Spawn& spawn) {
+  if (!spawn.control_arena().empty() || spawn.epoch() != 0) return "control pages";
+  for (const keeper::Spawn::Rank& rank : spawn.ranks()) {
+    if (rank.spare()) return "spares";
+    if (rank.has_control_offset()) return "control pages";
+  }
+  return "";
+}
+
+std::string_view newer_part(const keeper::Signal& signal) {
+  return signal.spares().empty() ? "" : "spares";
+}
+
+std::string_view newer_part(const keeper::End& end) {
+  if (!end.ranks().empty()) return "ranks to end by name";
+  return end.spares().empty() ? "" : "spares";
+}
+
+Result<std::string> encode_assignment(const keeper::Assign& assign) {
+  std::string bytes;
+  for (const auto* strings : {&assign.environment(), &assign.arguments()}) {
+    const bool settings = strings == &assign.environment();
+    for (const std::string& text : *strings) {
+      if (text.empty() || text.find('\0') != std::string::npos)
+        return fail(Code::invalid, "a spare takes no empty string, and none with a zero byte");
+      if (settings && (text[0] == '=' || text.find('=') == std::string::npos))
+        return fail(Code::invalid, "'{}' is no KEY=value", text);
+      bytes.append(text).push_back('\0');
+    }
+    bytes.push_back('\0');
+  }
+  if (bytes.size() <= kMaxAssignment) return bytes;
+  return fail(Code::invalid,
+              "an assignment of {} bytes; {} is the most: start the spare with what "
+              "is common to all ranks",
+              bytes.size(), kMaxAssignment);
 }
 
 keeper::Failure to_failure(const Error& error) {

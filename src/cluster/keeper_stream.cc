@@ -1,11 +1,15 @@
 #include "cluster/keeper_stream.h"
 
+#include <algorithm>
+
 namespace tutti {
 namespace {
 
 constexpr size_t kHeaderBytes = 8;
-// Enough for a command with a usual environment in one read.
-constexpr size_t kReadBytes = 64 << 10;
+// Of a read: enough for the usual command at first, since a keeper waits for one most of its life,
+// and at last for a command with a usual environment.
+constexpr size_t kLeastRoom = 128;
+constexpr size_t kMostRoom = 64 << 10;
 
 struct BorrowedHandles final : HandleTable {
   void close_handle(int) override {}
@@ -36,14 +40,24 @@ void encode_keeper_frame(KeeperMessage kind, const google::protobuf::MessageLite
   message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(header + kHeaderBytes));
 }
 
-// Reads until `wanted` bytes lie unused in received_.
-Task<Result<void>> KeeperStream::fill(size_t wanted) {
-  size_t have = received_.size() - used_;
-  if (have >= wanted) co_return {};
+// Takes what was used out of received_ and makes it as long as the next read may need. When nothing
+// is left, the wait for the next message may be long: then it is small again.
+void KeeperStream::make_room(size_t wanted) {
+  const size_t have = received_.size() - used_;
+  if (have == 0) {
+    std::string().swap(received_);
+    room_ = kLeastRoom;
+  }
   received_.erase(0, used_);
   used_ = 0;
-  while (have < wanted) {
-    received_.resize(std::max(wanted, have + kReadBytes));
+  received_.resize(std::max(wanted, have + room_));
+}
+
+// Reads until `wanted` bytes lie unused in received_.
+Task<Result<void>> KeeperStream::fill(size_t wanted) {
+  while (received_.size() - used_ < wanted) {
+    const size_t have = received_.size() - used_;
+    make_room(wanted);
     const MutableBytes into = as_mutable_bytes(received_).subspan(have);
     auto count = co_await stream_->read(into, &handles_);
     received_.resize(have + count.value_or(0));
@@ -52,7 +66,7 @@ Task<Result<void>> KeeperStream::fill(size_t wanted) {
     if (*count == 0) co_return fail(Code::unavailable, "the other end closed within a message");
     if (handles_.size() > 2 * kMaxKeeperHandles)
       co_return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
-    have += *count;
+    if (*count == into.size()) room_ = std::min(2 * into.size(), kMostRoom);
   }
   co_return {};
 }

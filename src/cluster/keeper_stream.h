@@ -33,6 +33,8 @@ enum class KeeperMessage : uint16_t {
   create_arena = 7,
   drop_arena = 8,
   shutdown = 9,
+  assign = 10,  // from here on of version 2
+  reset = 11,
 
   welcome = 64,
   failure = 65,
@@ -74,11 +76,14 @@ class KeeperStream {
 
  private:
   Task<Result<void>> fill(size_t wanted);
+  void make_room(size_t wanted);
 
   std::unique_ptr<Stream> stream_;
   Semaphore sending_{1};
+  // Between messages of a quiet stream there is no more than kLeastRoom of it.
   std::string received_;
   size_t used_ = 0;  // of received_
+  size_t room_ = 0;  // for the next read; grows while reads fill it
   std::vector<Handle> handles_;
 };
 

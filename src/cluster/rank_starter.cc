@@ -1,5 +1,6 @@
 #include "cluster/rank_starter.h"
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <string_view>
@@ -15,44 +16,59 @@ constexpr unsigned kUsualRows = 24;
 
 std::string_view key_of(std::string_view setting) { return setting.substr(0, setting.find('=')); }
 
+// What the keeper alone sets: a job within a job must not inherit the outer one's.
+bool is_ours(std::string_view key) {
+  return key == TUTTI_CONTROL_FD_VARIABLE || key == TUTTI_CONTROL_OFFSET_VARIABLE ||
+         key == kSpareVariable;
+}
+
 // The common arguments and environment, changed for one rank and back again: copying the whole
 // environment for each of many ranks would cost as much as starting some of them.
 class Differences {
  public:
-  Differences(const keeper::Spawn& spawn, SpawnOptions& options)
-      : spawn_(spawn), options_(options) {
+  Differences(const keeper::Spawn& spawn, SpawnOptions& options) : options_(options) {
     options_.arguments.assign(spawn.arguments().begin(), spawn.arguments().end());
-    options_.environment.assign(spawn.environment().begin(), spawn.environment().end());
-    for (int i = 0; i < spawn.environment_size(); ++i) common_[key_of(spawn.environment(i))] = i;
+    options_.environment.reserve(static_cast<size_t>(spawn.environment_size()));
+    for (const std::string& setting : spawn.environment()) {
+      if (is_ours(key_of(setting))) continue;
+      common_[key_of(setting)] = options_.environment.size();
+      options_.environment.push_back(setting);
+    }
+    arguments_ = options_.arguments.size();
+    settings_ = options_.environment.size();
   }
 
   void apply(const keeper::Spawn::Rank& rank) {
     undo();
     for (const std::string& argument : rank.arguments()) options_.arguments.push_back(argument);
-    for (const std::string& setting : rank.environment()) {
-      const auto common = common_.find(key_of(setting));
-      if (common == common_.end()) {
-        options_.environment.push_back(setting);
-      } else {
-        options_.environment[static_cast<size_t>(common->second)] = setting;
-        replaced_.push_back(common->second);
-      }
+    for (const std::string& setting : rank.environment())
+      if (!is_ours(key_of(setting))) set(setting);
+  }
+  void set(std::string setting) {
+    const auto common = common_.find(key_of(setting));
+    if (common == common_.end()) {
+      options_.environment.push_back(std::move(setting));
+    } else {
+      std::string& place = options_.environment[common->second];
+      replaced_.emplace_back(common->second, std::exchange(place, std::move(setting)));
     }
   }
 
  private:
   void undo() {
-    options_.arguments.resize(static_cast<size_t>(spawn_.arguments_size()));
-    options_.environment.resize(static_cast<size_t>(spawn_.environment_size()));
-    for (const int i : replaced_)
-      options_.environment[static_cast<size_t>(i)] = spawn_.environment(i);
-    replaced_.clear();
+    options_.arguments.resize(arguments_);
+    options_.environment.resize(settings_);
+    while (!replaced_.empty()) {
+      options_.environment[replaced_.back().first] = std::move(replaced_.back().second);
+      replaced_.pop_back();
+    }
   }
 
-  const keeper::Spawn& spawn_;
   SpawnOptions& options_;
-  std::map<std::string_view, int> common_;
-  std::vector<int> replaced_;
+  size_t arguments_ = 0;
+  size_t settings_ = 0;
+  std::map<std::string_view, size_t> common_;  // keys are the message's
+  std::vector<std::pair<size_t, std::string>> replaced_;
 };
 
 // What a rank gets as 0, 1 and 2, and what we keep of it.
@@ -100,22 +116,85 @@ Result<SpawnOptions> common_options(const keeper::Spawn& spawn, ProcessGroup* gr
   return options;
 }
 
-Result<HeldRank> start_one(World& world, const keeper::Spawn& spawn, SpawnOptions& options,
-                           size_t common_handles) {
-  TRY(Outputs outputs, open_outputs(world.processes(), spawn));
-  options.inherit.resize(common_handles);
-  options.inherit.insert(options.inherit.end(), outputs.inherit.begin(), outputs.inherit.end());
-  HeldRank held;
-  held.started = world.clock().now();
-  TRY(held.process, world.processes().spawn(options));
-  held.outputs = std::move(outputs.ours);
-  return held;
+// Numbers for the handles that the keeper adds: the first that the controller did not give away.
+int free_number(const SpawnOptions& options) {
+  int number = kStandardError + 1;
+  const auto taken = [&](const SpawnOptions::Inherit& one) { return one.number == number; };
+  while (std::ranges::any_of(options.inherit, taken)) ++number;
+  return number;
 }
+
+class Starter {
+ public:
+  Starter(World& world, const keeper::Spawn& spawn, HeldArena* arena, SpawnOptions options)
+      : world_(world),
+        spawn_(spawn),
+        arena_(arena),
+        options_(std::move(options)),
+        differences_(spawn_, options_) {
+    if (arena_ != nullptr) {
+      control_number_ = free_number(options_);
+      options_.inherit.push_back({&arena_->handle, control_number_});
+    }
+    common_handles_ = options_.inherit.size();
+    spare_number_ = free_number(options_);
+  }
+
+  Result<HeldRank> start(const keeper::Spawn::Rank& rank) {
+    HeldRank held;
+    held.name = {rank.spare(), rank.rank()};
+    held.arena = arena_;
+    differences_.apply(rank);
+    options_.inherit.resize(common_handles_);
+    TRY(Outputs outputs, open_outputs(world_.processes(), spawn_));
+    options_.inherit.insert(options_.inherit.end(), outputs.inherit.begin(), outputs.inherit.end());
+    Handle wait_here;
+    if (rank.spare()) {
+      TRY(Network::Pair pair, world_.network().pair());
+      held.assignment = std::move(pair.ours);
+      wait_here = std::move(pair.theirs);
+      options_.inherit.push_back({&wait_here, spare_number_});
+      differences_.set(fmt::format("{}={}", kSpareVariable, spare_number_));
+    }
+    TRY_DO(give_page(rank, held));
+    held.started = world_.clock().now();
+    auto process = world_.processes().spawn(options_);
+    if (!process) {
+      if (held.control_offset) arena_->pages->erase(*held.control_offset);
+      return fail(std::move(process).error());
+    }
+    held.process = std::move(*process);
+    held.outputs = std::move(outputs.ours);
+    return held;
+  }
+
+ private:
+  Result<void> give_page(const keeper::Spawn::Rank& rank, HeldRank& held) {
+    if (arena_ == nullptr) return {};
+    differences_.set(fmt::format("{}={}", TUTTI_CONTROL_FD_VARIABLE, control_number_));
+    if (!rank.has_control_offset()) return {};
+    const uint64_t offset = rank.control_offset();
+    TRY_DO(arena_->pages->initialise(offset, rank.rank(), spawn_.epoch()));
+    differences_.set(fmt::format("{}={}", TUTTI_CONTROL_OFFSET_VARIABLE, offset));
+    held.control_offset = offset;
+    return {};
+  }
+
+  World& world_;
+  const keeper::Spawn& spawn_;
+  HeldArena* arena_;
+  SpawnOptions options_;
+  Differences differences_;
+  size_t common_handles_ = 0;
+  int control_number_ = 0;
+  int spare_number_ = 0;
+};
 
 }  // namespace
 
 Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spawn,
-                                          std::span<const Handle> handles, ProcessGroup* group) {
+                                          std::span<const Handle> handles, ProcessGroup* group,
+                                          HeldArena* arena) {
   TRY(SpawnOptions options, common_options(spawn, group));
   if (static_cast<size_t>(spawn.handle_numbers_size()) != handles.size())
     return fail(Code::invalid, "{} handles came with numbers for {}", handles.size(),
@@ -123,17 +202,19 @@ Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spa
   for (size_t i = 0; i < handles.size(); ++i)
     options.inherit.push_back({&handles[i], spawn.handle_numbers(static_cast<int>(i))});
 
-  Differences differences(spawn, options);
+  Starter starter(world, spawn, arena, std::move(options));
   std::vector<HeldRank> started;
   started.reserve(static_cast<size_t>(spawn.ranks_size()));
   for (const keeper::Spawn::Rank& rank : spawn.ranks()) {
-    differences.apply(rank);
-    auto held = start_one(world, spawn, options, handles.size());
+    auto held = starter.start(rank);
     if (!held) {
-      for (HeldRank& other : started) (void)other.process->signal(SIGKILL);
-      return fail(held.error().context(fmt::format("start rank {}", rank.rank())));
+      for (HeldRank& other : started) {
+        (void)other.process->signal(SIGKILL);
+        if (other.control_offset) arena->pages->erase(*other.control_offset);
+      }
+      const RankName name{rank.spare(), rank.rank()};
+      return fail(held.error().context(fmt::format("start {}", name.text())));
     }
-    held->rank = rank.rank();
     started.push_back(std::move(*held));
   }
   return started;

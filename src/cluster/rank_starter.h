@@ -1,26 +1,54 @@
 // Turns one Spawn message into running ranks: all of them, or none and the reason.
 #pragma once
 
+#include <compare>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "cluster/control_pages.h"
 #include "cluster/keeper.pb.h"
 #include "world/world.h"
 
 namespace tutti {
 
+// Where a spare finds the number of the handle on which its rank will come.
+constexpr std::string_view kSpareVariable = "TUTTI_SPARE_FD";
+
+// An arena as its keeper holds it. Ranks point to the one with their pages.
+struct HeldArena {
+  std::string name;
+  uint64_t size_bytes = 0;
+  Handle handle;
+  std::unique_ptr<ControlPages> pages;  // once a Spawn named it for them
+};
+
+// Ranks and spares are numbered apart.
+struct RankName {
+  bool spare = false;
+  uint32_t number = 0;
+  auto operator<=>(const RankName&) const = default;
+  std::string text() const { return fmt::format("{} {}", spare ? "spare" : "rank", number); }
+};
+
 // A rank as its keeper holds it, from its start until its exit is acknowledged.
 struct HeldRank {
-  uint32_t rank = 0;
+  RankName name;
   std::unique_ptr<Process> process;
   std::vector<Handle> outputs;  // our ends: output and error pipes, or one terminal, or nothing
+  std::unique_ptr<Stream> assignment;  // to a spare, until it has its rank
+  HeldArena* arena = nullptr;          // with control pages; a spare may get one of them later
+  std::optional<uint64_t> control_offset;
   Instant started{};
+  Instant kill_at = kNever;  // when it does not end by itself, having been asked to
   int last_signal_sent = 0;
   bool running = true;
 };
 
-// Handles are those attached to the message.
+// Handles are those attached to the message; the arena is the one it names, with its pages.
 Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spawn,
-                                          std::span<const Handle> handles, ProcessGroup* group);
+                                          std::span<const Handle> handles, ProcessGroup* group,
+                                          HeldArena* arena);
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -34,24 +35,25 @@ class Channel {
 
   void close();
   bool closed() const { return closed_; }
-  size_t size() const { return values_.size(); }
+  size_t size() const { return values_ == nullptr ? 0 : values_->size(); }
 
  private:
   static Error closed_error() { return {Code::unavailable, "the channel is closed"}; }
   void push(T value) {
-    if (receivers_.empty()) return values_.push_back(std::move(value));
-    receivers_.pop_front().deliver(std::move(value));
+    if (!receivers_.empty()) return receivers_.pop_front().deliver(std::move(value));
+    if (values_ == nullptr) values_ = std::make_unique<std::deque<T>>();
+    values_->push_back(std::move(value));
   }
   T pop() {
-    T value = std::move(values_.front());
-    values_.pop_front();
-    if (!senders_.empty()) values_.push_back(senders_.pop_front().accept());
+    T value = std::move(values_->front());
+    values_->pop_front();
+    if (!senders_.empty()) values_->push_back(senders_.pop_front().accept());
     return value;
   }
 
   size_t capacity_;
   bool closed_ = false;
-  std::deque<T> values_;
+  std::unique_ptr<std::deque<T>> values_;  // when first needed: an empty one takes 600 bytes
   List<Send> senders_;
   List<Recv> receivers_;
 };
@@ -65,7 +67,7 @@ class Channel<T>::Send final : public Waiter {
       error_ = cancelled_error();
     } else if (channel_.closed_) {
       error_ = closed_error();
-    } else if (channel_.values_.size() < channel_.capacity_) {
+    } else if (channel_.size() < channel_.capacity_) {
       channel_.push(std::move(*value_));
     } else {
       return false;
@@ -106,7 +108,7 @@ class Channel<T>::Recv final : public Waiter {
   bool await_ready() {
     if (cancelled_already()) {
       error_ = cancelled_error();
-    } else if (!channel_.values_.empty()) {
+    } else if (channel_.size() > 0) {
       value_ = channel_.pop();
     } else if (channel_.closed_) {
       error_ = closed_error();
@@ -143,14 +145,14 @@ class Channel<T>::Recv final : public Waiter {
 
 template <class T>
 bool Channel<T>::try_send(T& value) {
-  if (closed_ || values_.size() >= capacity_) return false;
+  if (closed_ || size() >= capacity_) return false;
   push(std::move(value));
   return true;
 }
 
 template <class T>
 std::optional<T> Channel<T>::try_recv() {
-  if (values_.empty()) return std::nullopt;
+  if (size() == 0) return std::nullopt;
   return pop();
 }
 

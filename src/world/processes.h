@@ -117,6 +117,8 @@ class Processes {
   // Ends and removes groups whose makers have died without doing so; gives how many.
   virtual size_t sweep_groups() { return 0; }
   virtual pid_t own_pid() const = 0;
+  // What a process calls itself, for people; "" when it is gone.
+  virtual std::string name_of(pid_t pid) = 0;
   // The user this process acts as; 0 in a world without users.
   virtual uid_t own_uid() const { return 0; }
 };

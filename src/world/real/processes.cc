@@ -243,6 +243,15 @@ Result<std::unique_ptr<ProcessGroup>> RealProcesses::open_group(std::string name
 }
 
 pid_t RealProcesses::own_pid() const { return getpid(); }
+
+std::string RealProcesses::name_of(pid_t pid) {
+  const std::string path = fmt::format("/proc/{}/comm", pid);
+  const Handle file = own_fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char text[64];  // the kernel keeps 15 bytes and ends them with a line feed
+  const ssize_t got = file.open() ? read(file.number(), text, sizeof text) : -1;
+  return got > 0 ? std::string(text, static_cast<size_t>(got) - 1) : "";
+}
+
 uid_t RealProcesses::own_uid() const { return geteuid(); }
 
 }  // namespace tutti

@@ -37,6 +37,7 @@ class RealProcesses final : public Processes {
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
   size_t sweep_groups() override { return groups_.sweep(); }
   pid_t own_pid() const override;
+  std::string name_of(pid_t pid) override;
   uid_t own_uid() const override;
 
  private:

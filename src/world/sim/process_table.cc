@@ -135,6 +135,12 @@ bool ProcessTable::alive(pid_t pid) const {
   return found != entries_.end() && found->second.process != nullptr;
 }
 
+std::string ProcessTable::name_of(pid_t pid) const {
+  auto found = entries_.find(pid);
+  if (found == entries_.end() || found->second.process == nullptr) return "";
+  return found->second.process->arguments()[0];
+}
+
 std::optional<Exit> ProcessTable::exit_of(pid_t pid) const {
   auto found = entries_.find(pid);
   if (found == entries_.end() || found->second.process != nullptr) return std::nullopt;

@@ -28,6 +28,7 @@ class ProcessTable {
   // The parent holds a Process for it: its exit status is kept.
   void set_owned(pid_t pid, bool owned);
   bool alive(pid_t pid) const;
+  std::string name_of(pid_t pid) const;  // its command; "" when it has ended
   // What is known of a process that ended.
   std::optional<Exit> exit_of(pid_t pid) const;
 

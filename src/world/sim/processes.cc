@@ -93,6 +93,8 @@ Result<void> SimProcesses::signal(pid_t pid, int number) {
   return host_.process_table().signal(pid, number);
 }
 
+std::string SimProcesses::name_of(pid_t pid) { return host_.process_table().name_of(pid); }
+
 size_t SimProcesses::reap_orphans() { return host_.process_table().reap_orphans(pid_); }
 
 Result<std::unique_ptr<ProcessGroup>> SimProcesses::create_group(std::string name) {

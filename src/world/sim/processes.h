@@ -24,6 +24,7 @@ class SimProcesses final : public Processes {
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
   pid_t own_pid() const override { return pid_; }
+  std::string name_of(pid_t pid) override;
   uid_t own_uid() const override { return user_; }
 
  private:

@@ -1,0 +1,246 @@
+#include "cluster/control_pages.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace tutti {
+namespace {
+
+// A holder that is running lets go within this many looks, a microsecond or so.
+constexpr int kLooks = 64;
+
+uint64_t pack(RankRange range) { return range.first | static_cast<uint64_t>(range.last) << 32; }
+
+RankRange unpack(uint64_t packed) {
+  return {tutti_control_first(packed), tutti_control_last(packed)};
+}
+
+// What others wrote is put in order first: a holder that died may have left a range twice.
+RankRanges in_order(RankRanges ranges) {
+  std::erase_if(ranges, [](RankRange range) { return range.first > range.last; });
+  std::ranges::sort(ranges, {}, &RankRange::first);
+  RankRanges merged;
+  for (const RankRange range : ranges) {
+    const bool touches = !merged.empty() && range.first <= uint64_t{merged.back().last} + 1;
+    if (touches) merged.back().last = std::max(merged.back().last, range.last);
+    if (!touches) merged.push_back(range);
+  }
+  return merged;
+}
+
+RankRanges without(const RankRanges& ranges, RankRange gone) {
+  RankRanges left;
+  for (const RankRange range : ranges) {
+    if (range.first < gone.first)
+      left.push_back({range.first, std::min(range.last, gone.first - 1)});
+    if (range.last > gone.last) left.push_back({std::max(range.first, gone.last + 1), range.last});
+  }
+  return left;
+}
+
+// The lock of a page's set of the dead: its sequence is odd while somebody holds it. Who takes it
+// from another goes on to the next odd number, by which the other finds out.
+class SetLock {
+ public:
+  SetLock(tutti_control_page& page, bool steal) : page_(page) {
+    for (int look = 0; look < kLooks && !held_; ++look) {
+      uint32_t now = __atomic_load_n(&page_.sequence, __ATOMIC_RELAXED);
+      const bool free = (now & 1) == 0;
+      if (!free && !(steal && look == kLooks - 1)) continue;
+      mine_ = now + (free ? 1 : 2);
+      held_ = __atomic_compare_exchange_n(&page_.sequence, &now, mine_, false, __ATOMIC_ACQUIRE,
+                                          __ATOMIC_RELAXED);
+      stolen_ = held_ && !free;
+    }
+    // Readers that see any of our writes see the odd sequence too.
+    if (held_) __atomic_thread_fence(__ATOMIC_RELEASE);
+  }
+  ~SetLock() {
+    if (held_) (void)release();
+  }
+  SetLock(const SetLock&) = delete;
+  SetLock& operator=(const SetLock&) = delete;
+
+  bool held() const { return held_; }
+  bool stolen() const { return stolen_; }
+  // False when somebody took it from us, who believed us dead.
+  bool release() {
+    held_ = false;
+    uint32_t expected = mine_;
+    return __atomic_compare_exchange_n(&page_.sequence, &expected, mine_ + 1, false,
+                                       __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  }
+
+ private:
+  tutti_control_page& page_;
+  uint32_t mine_ = 0;
+  bool held_ = false;
+  bool stolen_ = false;
+};
+
+// Readers and those who steal the lock must find no stale range below the count.
+void write_dead(tutti_control_page& page, const RankRanges& ranges) {
+  const auto count = static_cast<uint32_t>(std::min<size_t>(ranges.size(), TUTTI_CONTROL_RANGES));
+  const uint32_t before = __atomic_load_n(&page.dead_count, __ATOMIC_RELAXED);
+  if (count < before) __atomic_store_n(&page.dead_count, count, __ATOMIC_RELEASE);
+  for (uint32_t i = 0; i < count; ++i)
+    __atomic_store_n(&page.dead[i], pack(ranges[i]), __ATOMIC_RELEASE);
+  if (count > before) __atomic_store_n(&page.dead_count, count, __ATOMIC_RELEASE);
+  if (ranges.size() > count) __atomic_store_n(&page.dead_truncated, 1, __ATOMIC_RELEASE);
+}
+
+// Gives whether it grew.
+bool raise_to(uint64_t& number, uint64_t least) {
+  uint64_t now = __atomic_load_n(&number, __ATOMIC_ACQUIRE);
+  while (now < least) {
+    if (__atomic_compare_exchange_n(&number, &now, least, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+      return true;
+  }
+  return false;
+}
+
+// The agent may begin another while we look.
+void abort_present_epoch(tutti_control_page& page) {
+  uint64_t present = 0;
+  do {
+    present = tutti_control_epoch(&page);
+    raise_to(page.aborted, present);
+  } while (tutti_control_epoch(&page) != present);
+}
+
+bool kills_another(const ControlChange& change, uint32_t rank) {
+  return std::ranges::any_of(
+      change.died, [&](RankRange died) { return died.first != rank || died.last != rank; });
+}
+
+}  // namespace
+
+RankRanges read_dead(const tutti_control_page& page) {
+  tutti_control_dead copy;
+  tutti_control_read_dead(&page, &copy);
+  RankRanges ranges;
+  for (uint32_t i = 0; i < copy.count; ++i) ranges.push_back(unpack(copy.ranges[i]));
+  return in_order(std::move(ranges));
+}
+
+Result<std::unique_ptr<ControlPages>> ControlPages::open(World& world, const Handle& arena) {
+  TRY(const uint64_t size, world.memory().arena_size(arena));
+  TRY(auto mapping, world.memory().map(arena, 0, size, true));
+  return std::unique_ptr<ControlPages>(new ControlPages(world, std::move(mapping)));
+}
+
+tutti_control_page& ControlPages::at(uint64_t offset) const {
+  return *reinterpret_cast<tutti_control_page*>(mapping_->bytes().data() + offset);
+}
+
+tutti_control_page* ControlPages::find(uint64_t offset) const {
+  const uint64_t size = mapping_->bytes().size();
+  if (offset % kControlPageBytes != 0 || offset >= size || size - offset < kControlPageBytes)
+    return nullptr;
+  tutti_control_page& page = at(offset);
+  const uint32_t magic = __atomic_load_n(&page.magic, __ATOMIC_ACQUIRE);
+  return magic == TUTTI_CONTROL_MAGIC ? &page : nullptr;
+}
+
+Result<void> ControlPages::initialise(uint64_t offset, uint32_t rank, uint64_t epoch) {
+  const uint64_t size = mapping_->bytes().size();
+  if (offset % kControlPageBytes != 0 || offset >= size || size - offset < kControlPageBytes)
+    return fail(Code::invalid,
+                "no control page can be at {} of an arena of {} bytes; use multiples of {}", offset,
+                size, kControlPageBytes);
+  erase(offset);
+  tutti_control_page& page = at(offset);
+  page.layout = TUTTI_CONTROL_LAYOUT;
+  page.rank = rank;
+  page.epoch = std::max(epoch, kFirstEpoch);
+  __atomic_store_n(&page.magic, TUTTI_CONTROL_MAGIC, __ATOMIC_RELEASE);
+  return {};
+}
+
+void ControlPages::erase(uint64_t offset) {
+  tutti_control_page& page = at(offset);
+  __atomic_store_n(&page.magic, 0, __ATOMIC_RELEASE);
+  // The word goes on, so that nobody who slept on it sleeps on.
+  const uint32_t word = page.word;
+  page = {};
+  page.word = word + 1;
+}
+
+// False when the page was busy. What needs no lock was done all the same; doing it again is no
+// harm.
+bool ControlPages::change(tutti_control_page& page, const ControlChange& change, bool steal) {
+  const uint32_t rank = page.rank;
+  const bool others_died = kills_another(change, rank);
+  const bool touches_set = change.clear || !change.revived.empty() || others_died;
+  bool complete = true;
+  {
+    SetLock lock(page, steal && touches_set);
+    complete = lock.held() || !touches_set;
+    if (touches_set && lock.held()) {
+      if (lock.stolen()) __atomic_store_n(&page.dead_truncated, 1, __ATOMIC_RELEASE);
+      RankRanges dead;
+      for (uint32_t i = 0; i < std::min(page.dead_count, TUTTI_CONTROL_RANGES); ++i)
+        dead.push_back(unpack(page.dead[i]));
+      if (change.clear) {
+        dead.clear();
+        __atomic_store_n(&page.dead_truncated, 0, __ATOMIC_RELEASE);
+      }
+      dead = in_order(std::move(dead));
+      for (const RankRange revived : change.revived) dead = without(dead, revived);
+      dead.insert(dead.end(), change.died.begin(), change.died.end());
+      dead = without(in_order(std::move(dead)), {rank, rank});
+      write_dead(page, dead);
+    }
+    // Within the lock when we have it: who begins an epoch and then reads the dead, and who marks
+    // one as dead and then reads the epoch, cannot both miss the other.
+    raise_to(page.epoch, change.epoch);
+    raise_to(page.aborted, change.abort);
+    if (others_died) abort_present_epoch(page);
+    if (lock.held()) complete = lock.release() && complete;
+  }
+  __atomic_fetch_add(&page.word, 1, __ATOMIC_RELEASE);
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(page.word));
+  world_.memory().wake_all(reinterpret_cast<std::atomic<uint32_t>&>(page.word));
+  return complete;
+}
+
+ControlPages::Busy ControlPages::apply(const ControlChange& change) {
+  Busy busy;
+  for (uint64_t offset = 0; offset < mapping_->bytes().size(); offset += kControlPageBytes) {
+    tutti_control_page* page = find(offset);
+    if (page != nullptr && !this->change(*page, change, false)) busy.push_back(offset);
+  }
+  return busy;
+}
+
+ControlPages::Busy ControlPages::retry(const ControlChange& change, const Busy& busy, bool steal) {
+  Busy still;
+  for (const uint64_t offset : busy) {
+    tutti_control_page* page = find(offset);
+    if (page != nullptr && !this->change(*page, change, steal)) still.push_back(offset);
+  }
+  return still;
+}
+
+Task<Result<void>> ControlPages::apply_fully(ControlChange change) {
+  Busy busy = apply(change);
+  for (int tries = 1; !busy.empty(); ++tries) {
+    CO_TRY_DO(co_await world_.clock().sleep(kControlPause));
+    busy = retry(change, busy, tries >= kControlTries);
+  }
+  co_return {};
+}
+
+RankRanges ControlPages::dead() const {
+  RankRanges all;
+  for (uint64_t offset = 0; offset < mapping_->bytes().size(); offset += kControlPageBytes) {
+    const tutti_control_page* page = find(offset);
+    if (page == nullptr) continue;
+    const RankRanges some = read_dead(*page);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return in_order(std::move(all));
+}
+
+}  // namespace tutti

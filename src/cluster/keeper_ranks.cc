@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "cluster/keeper.h"
+
+namespace tutti {
+namespace {
+
+// A spare that takes nothing for so long is stuck; what it was given may be cut off.
+constexpr Duration kAssignPatience = 10s;
+
+Task<Result<void>> write_all(Stream& stream, std::string bytes) {
+  const Bytes all = as_bytes(bytes);
+  co_return co_await stream.write(all);
+}
+
+}  // namespace
+
+HeldArena* Keeper::find_arena(const std::string& name) {
+  const auto found = std::ranges::find(arenas_, name, &HeldArena::name);
+  return found == arenas_.end() ? nullptr : &*found;
+}
+
+Result<HeldArena*> Keeper::create_arena(const keeper::CreateArena& command) {
+  if (find_arena(command.name()) != nullptr)
+    return fail(Code::exists, "there is an arena '{}' already", command.name());
+  TRY(Handle handle, world_.memory().create_arena(command.name(), command.size_bytes()));
+  arenas_.push_back({command.name(), command.size_bytes(), std::move(handle), nullptr});
+  return &arenas_.back();
+}
+
+Result<void> Keeper::drop_arena(const std::string& name) {
+  const HeldArena* arena = find_arena(name);
+  if (arena == nullptr) return fail(Code::not_found, "there is no arena '{}'", name);
+  for (const auto& [rank, held] : ranks_)
+    if (held.arena == arena)
+      return fail(Code::invalid,
+                  "arena '{}' is for the control page of {}; acknowledge its exit first", name,
+                  rank.text());
+  arenas_.remove_if([&](const HeldArena& one) { return &one == arena; });
+  return {};
+}
+
+// A page is its rank's until that is forgotten.
+Result<void> Keeper::check_page(const HeldArena* arena, uint64_t offset) const {
+  if (arena == nullptr) return fail(Code::invalid, "a control page needs a control_arena");
+  for (const auto& [name, held] : ranks_)
+    if (held.arena == arena && held.control_offset == offset)
+      return fail(Code::exists, "the control page at {} is that of {}", offset, name.text());
+  return {};
+}
+
+// Gives the arena of the control pages, or nullptr for none.
+Result<HeldArena*> Keeper::check_spawn(const keeper::Spawn& command) {
+  TRY_DO(check_version(newer_part(command)));
+  if (not_ended_)
+    return fail(Code::unavailable,
+                "the job before this one could not be ended ({}); use another "
+                "keeper, or reset this one again",
+                not_ended_->text());
+  HeldArena* arena = nullptr;
+  if (!command.control_arena().empty()) {
+    arena = find_arena(command.control_arena());
+    if (arena == nullptr)
+      return fail(Code::not_found, "there is no arena '{}'", command.control_arena());
+  }
+  std::set<RankName> names;
+  std::set<uint64_t> offsets;
+  for (const keeper::Spawn::Rank& rank : command.ranks()) {
+    const RankName name{rank.spare(), rank.rank()};
+    if (ranks_.contains(name))
+      return fail(Code::exists, "{} runs already, or its exit was not acknowledged", name.text());
+    if (!names.insert(name).second) return fail(Code::invalid, "{} is named twice", name.text());
+    if (!rank.has_control_offset()) continue;
+    if (rank.spare())
+      return fail(Code::invalid, "spare {} gets a control page with its rank", rank.rank());
+    TRY_DO(check_page(arena, rank.control_offset()));
+    if (!offsets.insert(rank.control_offset()).second)
+      return fail(Code::invalid, "the control page at {} is given twice", rank.control_offset());
+  }
+  if (arena != nullptr && arena->pages == nullptr) {
+    TRY(arena->pages, ControlPages::open(world_, arena->handle));
+  }
+  return arena;
+}
+
+Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
+  keeper::Spawn command;
+  TRY_DO(frame.parse(command));
+  TRY(HeldArena * arena, check_spawn(command));
+  ProcessGroup* group = group_refuses_ ? nullptr : group_.get();
+  auto started = start_ranks(world_, command, frame.handles, group, arena);
+  if (!started && started.error().code() == Code::unsupported && group != nullptr) {
+    group_refuses_ = true;  // as in a threaded cgroup: better without than not at all
+    started = start_ranks(world_, command, frame.handles, nullptr, arena);
+  }
+  if (!started) return fail(std::move(started).error());
+  std::vector<RankName> which;
+  for (HeldRank& held : *started) {
+    const RankName name = held.name;
+    which.push_back(name);
+    lives_->spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
+  }
+  reap_orphans();
+  return which;
+}
+
+Task<void> Keeper::watch(HeldRank& held) {
+  auto waited = co_await held.process->wait();
+  if (!waited) co_return;  // cancelled: the keeper is about to exit
+  held.running = false;
+  held.assignment.reset();
+  const uint64_t sequence = next_sequence_++;
+  keeper::Exited::Rank& exited = exits_[sequence];
+  exited.set_sequence(sequence);
+  exited.set_rank(held.name.number);
+  exited.set_spare(held.name.spare);
+  exited.set_pid(held.process->pid());
+  exited.set_last_signal_sent(held.last_signal_sent);
+  exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
+  set_exit(*waited, exited);
+  if (!waited->ok()) tell_siblings(held, sequence);
+  char ring = 1;
+  exit_bell_.try_send(ring);
+}
+
+// Before anybody else hears of it: whoever waits for the dead rank can leave at once.
+void Keeper::tell_siblings(const HeldRank& held, uint64_t sequence) {
+  if (!held.control_offset) return;
+  const uint32_t rank = held.name.number;
+  ControlChange change{.died = {{rank, rank}}};
+  ControlPages& pages = *held.arena->pages;
+  ControlPages::Busy busy = pages.apply(change);
+  if (busy.empty()) return;
+  lives_->spawn(tell_busy_siblings(pages, std::move(change), std::move(busy), sequence));
+}
+
+// Once the exit is acknowledged, the controller may have begun an epoch with the rank's successor;
+// from then on it is the controller's to say who is dead. The pages are there until then.
+Task<void> Keeper::tell_busy_siblings(ControlPages& pages, ControlChange change,
+                                      ControlPages::Busy busy, uint64_t sequence) {
+  for (int tries = 1; !busy.empty(); ++tries) {
+    auto slept = co_await world_.clock().sleep(kControlPause);
+    if (!slept || !exits_.contains(sequence)) co_return;
+    busy = pages.retry(change, busy, tries >= kControlTries);
+  }
+}
+
+Result<HeldRank*> Keeper::check_assign(const keeper::Assign& command) {
+  const auto found = ranks_.find({true, command.spare()});
+  if (found == ranks_.end()) return fail(Code::not_found, "there is no spare {}", command.spare());
+  HeldRank& held = found->second;
+  if (!held.running) return fail(Code::unavailable, "spare {} has ended", command.spare());
+  if (ranks_.contains({false, command.rank()}))
+    return fail(Code::exists, "rank {} runs already, or its exit was not acknowledged",
+                command.rank());
+  if (not_ended_) return fail(Code::unavailable, "this keeper could not be reset");
+  if (!command.has_control_offset()) return &held;
+  TRY_DO(check_page(held.arena, command.control_offset()));
+  TRY_DO(held.arena->pages->initialise(command.control_offset(), command.rank(), command.epoch()));
+  return &held;
+}
+
+Task<Result<void>> Keeper::assign(keeper::Assign command) {
+  const Shield whole;  // a spare that read the half of it is of no use to the next controller
+  if (command.has_control_offset())
+    command.add_environment(
+        fmt::format("{}={}", TUTTI_CONTROL_OFFSET_VARIABLE, command.control_offset()));
+  CO_TRY(std::string bytes, encode_assignment(command));
+  CO_TRY(HeldRank * held, check_assign(command));
+  const Instant patience = world_.clock().now() + kAssignPatience;
+  Task<Result<void>> writing = write_all(*held->assignment, std::move(bytes));
+  auto written = co_await with_deadline(world_.clock(), patience, std::move(writing));
+  if (!written || !held->running) {
+    if (command.has_control_offset()) held->arena->pages->erase(command.control_offset());
+    if (held->running) (void)held->process->signal_family(SIGKILL);
+    const std::string why = written ? "it has ended" : written.error().text();
+    co_return fail(Code::unavailable, "spare {} took no rank: {}", command.spare(), why);
+  }
+  auto node = ranks_.extract({true, command.spare()});
+  node.key() = {false, command.rank()};
+  held->name = node.key();
+  if (command.has_control_offset()) held->control_offset = command.control_offset();
+  held->assignment.reset();
+  ranks_.insert(std::move(node));
+  co_return {};
+}
+
+}  // namespace tutti
