@@ -128,25 +128,13 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   const bool newer = directive.epoch() > directive_.epoch();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
-  CO_TRY(const RangeSet start, set_from(directive_.start()));
-  CO_TRY(RangeSet stop_here, set_from(directive_.stop()));
-  const RangeSet here =
-      processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
-  // What the layout has elsewhere does not run here.
-  for (const auto& [process, local] : processes_)
-    if (!here.contains(process)) stop_here.add(process);
-  RangeSet wanted;
-  for (const ProcessId process : start.common(here).members()) {
-    const auto known = processes_.find(process);
-    if (known == processes_.end() || known->second.epoch < epoch()) wanted.add(process);
-  }
+  const RangeSet wanted = wanted_here();
   if (keeper_ == nullptr && !wanted.empty()) {
     auto keeper = co_await host_.take_keeper();
     if (!keeper) co_return fail(keeper.error().context("start a keeper"));
     keeper_ = *keeper;
     keeper_->set_user(this);
   }
-  pending_.add(wanted);
   cluster::HostRecord kept = record();
   if (!wanted.empty()) {
     cluster::Row& row = *kept.add_running();
@@ -156,10 +144,37 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   auto logged = co_await host_.log(std::move(kept));
   if (!logged) co_return logged;
   if (newer) co_await change_pages();
-  stop(stop_here.plus(wanted).common(running()), Duration(directive_.spec().grace_ns()), SIGTERM);
+  settle();
   co_await start_pending();
   report_again();
   co_return {};
+}
+
+// What the directive has started here and does not run yet in its epoch.
+RangeSet HostJob::wanted_here() const {
+  const RangeSet here = processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
+  RangeSet wanted;
+  const RangeSet start = set_from(directive_.start()).value_or(RangeSet());
+  for (const ProcessId process : start.common(here).members()) {
+    const auto known = processes_.find(process);
+    if (known == processes_.end() || known->second.epoch < epoch()) wanted.add(process);
+  }
+  return wanted;
+}
+
+// Makes what is here what the directive wants.
+void HostJob::settle() {
+  const RangeSet here = processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
+  const RangeSet unwanted = set_from(directive_.stop()).value_or(RangeSet());
+  pending_ = wanted_here();
+  RangeSet leaving;
+  for (const auto& [process, local] : processes_) {
+    const bool elsewhere = !here.contains(process);
+    const bool older = local.epoch < epoch();
+    if (elsewhere || (older && (unwanted.contains(process) || pending_.contains(process))))
+      leaving.add(process);
+  }
+  stop(leaving, Duration(directive_.spec().grace_ns()), SIGTERM);
 }
 
 // Survivors learn of the epoch, and of whose death began it.
@@ -270,7 +285,7 @@ void HostJob::look_for_stalls() {
     if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
     const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
-    const uint64_t progress = tutti_control_progress_of(page);
+    const uint64_t progress = progress_of(*page);
     if (progress != local.progress) {
       if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
       local.progress = progress;
@@ -288,24 +303,18 @@ void HostJob::look_for_stalls() {
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
-  for (const cluster::Row& row : record.running()) {
-    auto processes = set_from(row.processes());
-    if (!processes) continue;
-    for (const ProcessId process : processes->members()) {
-      Local& local = processes_[process];
-      local = Local{};
-      local.epoch = row.epoch();
-    }
-  }
-  keeper_ = keeper;
-  if (keeper == nullptr) {
-    on_keeper_gone(Error(Code::unavailable, "its keeper was gone when the agent came back"));
-  } else {
+  report_again();
+  if (keeper != nullptr) {
+    keeper_ = keeper;
     adopting_ = true;
     keeper->set_user(this);
     keeper->send(KeeperMessage::list, keeper::List());
+    return;
   }
-  report_again();
+  for (const cluster::Row& row : record.running())
+    for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members())
+      processes_[process].epoch = row.epoch();
+  on_keeper_gone(Error(Code::unavailable, "it was gone when the agent came back"));
 }
 
 }  // namespace tutti

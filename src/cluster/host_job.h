@@ -21,6 +21,13 @@
 
 namespace tutti {
 
+inline uint64_t progress_of(const tutti_control_page& page) {
+  return __atomic_load_n(&page.progress, __ATOMIC_RELAXED);
+}
+inline uint64_t step_of(const tutti_control_page& page) {
+  return __atomic_load_n(&page.step, __ATOMIC_RELAXED);
+}
+
 // What a host's jobs have in common; the agent.
 class JobHost {
  public:
@@ -64,6 +71,8 @@ class HostJob final : private KeeperUser {
   const cluster::Directive& directive() const { return directive_; }
   OutputSpool& output() { return output_; }
   bool over() const { return over_; }
+  // As the log keeps it.
+  cluster::HostRecord record() const;
   // What runs, for people.
   void describe(std::vector<cluster::ProcessInfo>& into) const;
 
@@ -86,6 +95,8 @@ class HostJob final : private KeeperUser {
 
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
+  RangeSet wanted_here() const;
+  void settle();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
@@ -93,7 +104,6 @@ class HostJob final : private KeeperUser {
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
-  cluster::HostRecord record() const;
 
   // Starting (host_job_spawn.cc).
   void send_spawn(const RangeSet& processes);
@@ -105,6 +115,7 @@ class HostJob final : private KeeperUser {
   void on_keeper_gone(const Error& why) override;
   void on_spawned(KeeperFrame frame);
   void on_exited(const KeeperFrame& frame);
+  void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
   void on_failure(const KeeperFrame& frame);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);

@@ -28,17 +28,15 @@ void HostJob::on_spawned(KeeperFrame frame) {
   if (!frame.parse(spawned)) return;
   size_t next = 0;
   for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
-    const auto known = processes_.find(rank.rank());
     const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
-    if (known != processes_.end()) {
+    if (adopting_ && !rank.spare()) processes_[rank.rank()].epoch = rank.epoch();
+    const auto known = processes_.find(rank.rank());
+    if (known != processes_.end() && !rank.spare()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
-      if (local.phase == Phase::starting) local.phase = Phase::running;
-      if (rank.has_control_offset()) {
-        local.slot = static_cast<uint32_t>(rank.control_offset() / kControlPageBytes);
-        if (slots_.size() <= local.slot) slots_.resize(local.slot + 1);
-        slots_[local.slot] = true;
-      }
+      local.moved = world_.clock().now();
+      if (local.phase == Phase::starting && !rank.ended()) local.phase = Phase::running;
+      if (rank.has_control_offset()) take_slot(local, rank.control_offset() / kControlPageBytes);
       for (size_t i = 0; i < handles; ++i) {
         const auto stream = static_cast<uint8_t>(i + 1);
         (void)output_.read_from(rank.rank(), stream, std::move(frame.handles[next + i]));
@@ -48,13 +46,18 @@ void HostJob::on_spawned(KeeperFrame frame) {
   }
   if (!spawned.last()) return;
   report_due_ = true;
-  if (!asked_.empty()) {
+  if (adopting_) {
+    adopting_ = false;
+    settle();
+  } else if (!asked_.empty()) {
     asked_.erase(asked_.begin());
-  } else if (std::exchange(adopting_, false)) {
-    // Logged, but the agent died before it told the keeper.
-    for (auto& [process, local] : processes_)
-      if (local.phase == Phase::starting && local.epoch == epoch()) pending_.add(process);
   }
+}
+
+void HostJob::take_slot(Local& local, uint64_t slot) {
+  local.slot = static_cast<uint32_t>(slot);
+  if (slots_.size() <= slot) slots_.resize(slot + 1);
+  slots_[slot] = true;
 }
 
 void HostJob::on_arenas(KeeperFrame frame) {
@@ -103,8 +106,12 @@ void HostJob::on_exited(const KeeperFrame& frame) {
 }
 
 void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
+  // Those of before we came are told before anything else.
+  if (adopting_) processes_[process].epoch = rank.epoch();
   const auto known = processes_.find(process);
   if (known == processes_.end()) return;
+  // Keepers of version 1 know no epochs.
+  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return;
   Local& local = known->second;
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
@@ -113,9 +120,8 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   cluster::Exit& told = *local.row.mutable_exit();
   told.set_code(exit.code);
   told.set_signal(exit.signal);
-  const bool by_us = local.stopping || rank.last_signal_sent() != 0;
-  told.set_by_us(by_us);
-  told.set_error(classify_exit(exit, by_us, false));
+  told.set_by_us(local.stopping);
+  told.set_error(classify_exit(exit, local.stopping, false));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   local.stopping = false;
 }

@@ -86,8 +86,8 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     const tutti_control_page* page =
         pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
-    info.set_progress(tutti_control_progress_of(page));
-    info.set_step(tutti_control_step_of(page));
+    info.set_progress(progress_of(*page));
+    info.set_step(step_of(*page));
   }
 }
 

@@ -63,6 +63,7 @@ class Keeper {
   Task<Result<void>> send_ranks(KeeperStream& stream, std::vector<RankName> which);
   Task<Result<void>> send_arenas(KeeperStream& stream, std::vector<const HeldArena*> which);
   void acknowledge(uint64_t sequence);
+  void acknowledge_one(uint64_t sequence);
   // Those named, or all when none is; who is not there is left out.
   using Numbers = google::protobuf::RepeatedField<uint32_t>;
   std::vector<HeldRank*> named(const Numbers& ranks, const Numbers& spares);

@@ -65,6 +65,7 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
     keeper::Acknowledge acknowledged;
     CO_TRY_DO(frame.parse(acknowledged));
     acknowledge(acknowledged.sequence());
+    for (const uint64_t one : acknowledged.sequences()) acknowledge_one(one);
   } else if (frame.kind == KeeperMessage::shutdown) {
     shutdown_ = true;
   } else {
@@ -97,6 +98,7 @@ Task<Result<void>> Keeper::send_ranks(KeeperStream& stream, std::vector<RankName
       rank.set_spare(held.name.spare);
       rank.set_pid(held.process->pid());
       rank.set_ended(!held.running);
+      rank.set_epoch(held.epoch);
       if (held.arena != nullptr) rank.set_control_arena(held.arena->name);
       if (held.control_offset) rank.set_control_offset(*held.control_offset);
       rank.set_handles(static_cast<uint32_t>(held.outputs.size()));
@@ -203,11 +205,15 @@ Task<Result<void>> Keeper::answer_reset(KeeperStream& stream) {
 }
 
 void Keeper::acknowledge(uint64_t sequence) {
-  while (!exits_.empty() && exits_.begin()->first <= sequence) {
-    const keeper::Exited::Rank& exit = exits_.begin()->second;
-    ranks_.erase({exit.spare(), exit.rank()});
-    exits_.erase(exits_.begin());
-  }
+  while (!exits_.empty() && exits_.begin()->first <= sequence)
+    acknowledge_one(exits_.begin()->first);
+}
+
+void Keeper::acknowledge_one(uint64_t sequence) {
+  const auto exit = exits_.find(sequence);
+  if (exit == exits_.end()) return;
+  ranks_.erase({exit->second.spare(), exit->second.rank()});
+  exits_.erase(exit);
 }
 
 }  // namespace tutti

@@ -118,6 +118,7 @@ Task<void> Keeper::watch(HeldRank& held) {
   exited.set_spare(held.name.spare);
   exited.set_pid(held.process->pid());
   exited.set_last_signal_sent(held.last_signal_sent);
+  exited.set_epoch(held.epoch);
   exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
   set_exit(*waited, exited);
   if (!waited->ok()) tell_siblings(held, sequence);
@@ -181,6 +182,7 @@ Task<Result<void>> Keeper::assign(keeper::Assign command) {
   auto node = ranks_.extract({true, command.spare()});
   node.key() = {false, command.rank()};
   held->name = node.key();
+  held->epoch = command.epoch();
   if (command.has_control_offset()) held->control_offset = command.control_offset();
   held->assignment.reset();
   ranks_.insert(std::move(node));

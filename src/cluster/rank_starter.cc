@@ -158,6 +158,7 @@ class Starter {
     }
     TRY_DO(give_page(rank, held));
     held.started = world_.clock().now();
+    held.epoch = spawn_.epoch();
     auto process = world_.processes().spawn(options_);
     if (!process) {
       if (held.control_offset) arena_->pages->erase(*held.control_offset);

@@ -40,6 +40,7 @@ struct HeldRank {
   std::unique_ptr<Stream> assignment;  // to a spare, until it has its rank
   HeldArena* arena = nullptr;          // with control pages; a spare may get one of them later
   std::optional<uint64_t> control_offset;
+  uint64_t epoch = 0;
   Instant started{};
   Instant kill_at = kNever;  // when it does not end by itself, having been asked to
   int last_signal_sent = 0;

@@ -1,0 +1,168 @@
+#include "cluster/head.h"
+
+#include "base/log.h"
+#include "cluster/report_fold.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kQueryKeys = uint64_t{1} << 63;
+// One number each, and a row in every table.
+constexpr NodeId kMostHosts = 10'000'000;
+
+}  // namespace
+
+Head::Head(World& world, wire::Seals& seals, HeadOptions options)
+    : world_(world), seals_(seals), options_(std::move(options)), time_(world.clock()) {}
+
+Head::~Head() = default;
+
+Task<Result<void>> Head::run() {
+  up_since_ns_ = world_.clock().unix_ns();
+  for (NodeId node = 1; node <= options_.roster; ++node)
+    placement_.set_host(node, options_.roster_slots);
+  EventLogOptions log_options{.folder = options_.folder + "/log"};
+  auto log = co_await EventLog::open(world_, std::move(log_options), *this);
+  if (!log) co_return fail(log.error().context("open the head's log"));
+  log_ = std::move(*log);
+  Address address = options_.listen;
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for agents"));
+  if (options_.tree.address.empty()) options_.tree.address = (*listener)->address().text();
+  tree_ = std::make_unique<TreeNode>(world_, seals_, options_.tree, *this);
+  Scope strands;
+  strands_ = &strands;
+  strands.spawn(tree_->run(**listener));
+  strands.spawn(keep_time());
+  auto joined = co_await strands.join();
+  strands_ = nullptr;
+  const Shield until_done;
+  (void)co_await log_->close();
+  co_return joined;
+}
+
+void Head::on_parcel(NodeId from, Bytes body) {
+  cluster::Message message;
+  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
+  if (message.has_update()) on_update(from, message.update());
+  if (message.has_about()) learn(message.about());
+}
+
+void Head::on_report(uint64_t key, Bytes body) {
+  if ((key & kQueryKeys) != 0) {
+    const auto found = queries_.find(key & ~kQueryKeys);
+    cluster::HostInfos infos;
+    if (found == queries_.end() || !infos.ParseFromArray(body.data(), static_cast<int>(body.size())))
+      return;
+    PendingQuery& query = found->second;
+    for (cluster::HostInfo& info : *infos.mutable_hosts()) {
+      query.missing.remove(info.host());
+      *query.reply.add_hosts() = std::move(info);
+    }
+    if (query.missing.empty() && query.waiting != nullptr) query.waiting->ring();
+    return;
+  }
+  // A host does not know who coordinates its job, or that it is over.
+  cluster::JobReport report;
+  if (!report.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
+  Job* job = find(report.job());
+  if (job == nullptr || job->state >= cluster::SUCCEEDED) {
+    cluster::Message message;
+    message.mutable_end()->set_job(report.job());
+    message.mutable_end()->set_epoch(~uint64_t{0});
+    RangeSet hosts;
+    for (const cluster::Row& row : report.rows()) hosts.add(set_from(row.hosts()).value_or(RangeSet()));
+    const std::string bytes = message.SerializeAsString();
+    tree_->send(hosts, as_bytes(bytes));
+    return;
+  }
+  if (!job->placed) return;
+  if (report.refused_by() != 0 && report.refused_by() == job->coordinator && job->heard) {
+    // It has lost its memory of the job, which another start of it would not have.
+    appoint(*job, job->coordinator, false);
+  } else if (report.refused_by() != job->coordinator) {
+    report.clear_refused_by();
+    const std::string bytes = report.SerializeAsString();
+    tree_->report(job->coordinator, report.job(), as_bytes(bytes));
+  }
+}
+
+void Head::on_lost(const RangeSet&) {}
+
+void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
+  for (const NodeId node : removed.members())
+    if (node != kHead) placement_.set_alive(node, false);
+  for (const NodeId node : added.members())
+    if (node != kHead) placement_.set_alive(node, true);
+  if (!removed.empty()) {
+    TUTTI_LOG(info, "lost hosts", {{"hosts", removed.text()}});
+    find_coordinators();
+  }
+  if (added.empty()) return;
+  place_queued();
+  for (const auto& [id, job] : jobs_)
+    if (job->placed && !job->wanted.empty()) grant(*job);
+}
+
+Result<NodeId> Head::number_for(const cluster::HostAbout& about) {
+  const auto known = numbers_.find(about.name());
+  if (known != numbers_.end()) return known->second;
+  const auto next = static_cast<NodeId>(std::max<size_t>(hosts_.size(), options_.roster + 1));
+  if (next > kMostHosts) return fail(Code::exhausted, "there are {} hosts already", kMostHosts);
+  return std::max<NodeId>(next, 1);
+}
+
+void Head::learn(const cluster::HostAbout& about) {
+  if (about.node() == kHead || about.node() > kMostHosts) return;
+  if (about.node() >= hosts_.size()) hosts_.resize(about.node() + 1);
+  Host& host = hosts_[about.node()];
+  const bool same = host.about.SerializeAsString() == about.SerializeAsString();
+  if (same) return;
+  const bool moved = host.about.address() != about.address();
+  host.about = about;
+  numbers_[about.name()] = about.node();
+  placement_.set_host(about.node(), about.slots());
+  cluster::HeadRecord record;
+  *record.mutable_host()->mutable_about() = about;
+  post(record);
+  if (moved) tree_->places_changed();
+  place_queued();
+}
+
+Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
+  cluster::HostAbout about;
+  about.ParseFromString(attach.about());
+  if (attach.node() != kHead) {
+    // A number that was given to another name is not theirs.
+    const bool given = attach.node() < hosts_.size() && !hosts_[attach.node()].about.name().empty();
+    if (given && hosts_[attach.node()].about.name() != peer.identity.name)
+      return fail(Code::denied, "node {} is {}, not {}", attach.node(),
+                  hosts_[attach.node()].about.name(), peer.identity.name);
+    return attach.node();
+  }
+  if (about.name() != peer.identity.name)
+    return fail(Code::denied, "{} calls itself {}", peer.identity.name, about.name());
+  TRY(const NodeId node, number_for(about));
+  if (placement_.is_alive(node))
+    return fail(Code::exists,
+                "there is an agent {} in this cluster already, as node {}; stop it, or start this "
+                "one with another --name",
+                about.name(), node);
+  about.set_node(node);
+  learn(about);
+  return node;
+}
+
+std::string Head::address_of(NodeId node) {
+  if (node < hosts_.size() && !hosts_[node].about.address().empty())
+    return hosts_[node].about.address();
+  return options_.address_of ? options_.address_of(node) : std::string();
+}
+
+std::string Head::name_of(NodeId node) const {
+  if (node < hosts_.size() && !hosts_[node].about.name().empty()) return hosts_[node].about.name();
+  return options_.address_of ? Address::parse(options_.address_of(node))->host
+                             : fmt::format("node{}", node);
+}
+
+}  // namespace tutti

@@ -1,0 +1,251 @@
+// What the head does for jobs.
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/head.h"
+#include "cluster/host_names.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kResendPause = 1s;
+// Of jobs that ended; older ones are only in exported records.
+constexpr size_t kMostOver = 100'000;
+
+bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
+
+}  // namespace
+
+Head::Job* Head::find(uint64_t job) {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+const Head::Job* Head::find(uint64_t job) const {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void Head::send(NodeId to, const cluster::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  tree_->send(RangeSet(to), as_bytes(bytes));
+}
+
+uint64_t Head::post(const cluster::HeadRecord& record) {
+  const std::string bytes = record.SerializeAsString();
+  return log_->post(bytes);
+}
+
+cluster::HeadRecord Head::placed_record(const Job& job) const {
+  cluster::HeadRecord record;
+  cluster::JobPlaced& placed = *record.mutable_placed();
+  placed.set_job(job.id);
+  placed.set_term(job.term);
+  placed.set_coordinator(job.coordinator);
+  *placed.mutable_layout() = job.layout;
+  placed.set_fresh(job.fresh);
+  return record;
+}
+
+cluster::HeadRecord Head::changed_record(const Job& job) const {
+  cluster::HeadRecord record;
+  cluster::JobChanged& changed = *record.mutable_changed();
+  changed.set_job(job.id);
+  changed.set_state(job.state);
+  changed.set_epoch(job.epoch);
+  changed.set_restarts(job.restarts);
+  changed.set_why(job.why);
+  *changed.mutable_culprit() = job.culprit;
+  *changed.mutable_leftovers() = job.leftovers;
+  changed.set_at_unix_ns(world_.clock().unix_ns());
+  return record;
+}
+
+// In order: whoever came first and finds no room lets nobody pass.
+void Head::place_queued() {
+  while (!queue_.empty()) {
+    Job* job = find(queue_.front());
+    if (job != nullptr && job->state == cluster::QUEUED && !place(*job)) return;
+    queue_.pop_front();
+  }
+}
+
+bool Head::place(Job& job) {
+  auto layout = placement_.place(job.spec);
+  if (!layout) {
+    job.why = layout.error().message();
+    return false;
+  }
+  job.layout = std::move(*layout);
+  job.placed = true;
+  job.state = cluster::STARTING;
+  job.why.clear();
+  job.started_ns = world_.clock().unix_ns();
+  appoint(job, job.layout.Get(0).first_node(), true);
+  changed(job);
+  return true;
+}
+
+void Head::appoint(Job& job, NodeId coordinator, bool fresh) {
+  ++job.term;
+  job.coordinator = coordinator;
+  job.fresh = fresh;
+  job.heard = false;
+  const uint64_t sequence = post(placed_record(job));
+  strands_->spawn(send_durably(job.id, job.term, sequence));
+}
+
+Task<void> Head::send_durably(uint64_t id, uint32_t term, uint64_t sequence) {
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) {
+    TUTTI_LOG(error, "cannot appoint a coordinator", {{"why", durable.error().text()}});
+    co_return;
+  }
+  const Job* job = find(id);
+  if (job != nullptr && job->term == term) send_appointment(*job);
+  time_.ring();
+}
+
+void Head::send_appointment(const Job& job) {
+  cluster::Message message;
+  cluster::Appointment& appointment = *message.mutable_appointment();
+  appointment.set_job(job.id);
+  appointment.set_term(job.term);
+  *appointment.mutable_spec() = job.spec;
+  *appointment.mutable_layout() = job.layout;
+  appointment.set_fresh(job.fresh);
+  const RangeSet nodes = nodes_of(job.layout);
+  set_pairs(nodes.minus(placement_.alive()), appointment.mutable_lost());
+  FoldedNames members;
+  for (const NodeId node : nodes.members()) members.add(name_of(node));
+  appointment.set_members(members.text());
+  appointment.set_master_address(name_of(nodes.front()));
+  send(job.coordinator, message);
+}
+
+// A job whose coordinator's host is gone gets another.
+void Head::find_coordinators() {
+  for (const auto& [id, job] : jobs_) {
+    if (!job->placed || is_over(job->state) || placement_.is_alive(job->coordinator)) continue;
+    const RangeSet mine = nodes_of(job->layout).common(placement_.alive());
+    if (mine.empty() && placement_.alive().empty()) continue;
+    appoint(*job, mine.empty() ? placement_.alive().front() : mine.front(), false);
+  }
+}
+
+void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
+  Job* job = find(update.job());
+  cluster::JobUpdateAck ack;
+  ack.set_job(update.job());
+  ack.set_sequence(update.sequence());
+  if (job == nullptr || is_over(job->state)) {
+    cluster::Message message;
+    *message.mutable_update_ack() = ack;
+    return send(from, message);
+  }
+  if (update.term() != job->term) {
+    cluster::Message message;
+    message.mutable_forget()->set_job(update.job());
+    message.mutable_forget()->set_term(job->term);
+    return send(from, message);
+  }
+  job->heard = true;
+  job->epoch = update.epoch();
+  job->restarts = update.restarts();
+  job->why = update.why();
+  if (update.has_culprit()) job->culprit = update.culprit();
+  *job->leftovers.Add() = cluster::Row();
+  job->leftovers = update.leftovers();
+  job->wanted = set_from(update.wanted()).value_or(RangeSet());
+  const bool changes = job->state != update.state();
+  job->state = update.state();
+  const uint64_t sequence = changes ? post(changed_record(*job)) : 0;
+  if (is_over(job->state)) on_final(*job);
+  if (changes && is_over(job->state)) {
+    strands_->spawn(acknowledge_durably(from, ack, sequence));
+    return;
+  }
+  cluster::Message message;
+  *message.mutable_update_ack() = ack;
+  send(from, message);
+  if (!job->wanted.empty()) grant(*job);
+  if (changes) changed(*job);
+}
+
+void Head::on_final(Job& job) {
+  job.ended_ns = world_.clock().unix_ns();
+  placement_.give_back(job.spec, job.layout);
+  over_.push_back(job.id);
+  forget_old();
+  place_queued();
+}
+
+void Head::forget_old() {
+  while (over_.size() > kMostOver) {
+    const Job* job = find(over_.front());
+    if (job != nullptr && !job->watchers.empty()) return;
+    cluster::HeadRecord record;
+    record.set_forgotten(over_.front());
+    post(record);
+    if (job != nullptr) keys_.erase(job->key);
+    jobs_.erase(over_.front());
+    over_.pop_front();
+  }
+}
+
+// The client hears of an end when it cannot be undone.
+Task<void> Head::acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence) {
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) co_return;
+  cluster::Message message;
+  *message.mutable_update_ack() = ack;
+  send(to, message);
+  if (Job* job = find(ack.job())) changed(*job);
+}
+
+void Head::grant(Job& job) {
+  auto layout = placement_.replace(job.spec, job.layout, job.wanted);
+  if (!layout) {
+    job.why = layout.error().message();
+    return;
+  }
+  job.layout = std::move(*layout);
+  job.wanted = RangeSet();
+  post(placed_record(job));
+  cluster::Message message;
+  cluster::Grant& grant = *message.mutable_grant();
+  grant.set_job(job.id);
+  grant.set_term(job.term);
+  *grant.mutable_layout() = job.layout;
+  FoldedNames members;
+  const RangeSet nodes = nodes_of(job.layout);
+  for (const NodeId node : nodes.members()) members.add(name_of(node));
+  grant.set_members(members.text());
+  grant.set_master_address(name_of(nodes.front()));
+  send(job.coordinator, message);
+}
+
+void Head::changed(Job& job) {
+  for (Alarm* watcher : job.watchers) watcher->ring();
+}
+
+// Appointments that nobody answered are told again.
+Task<Result<void>> Head::keep_time() {
+  while (true) {
+    bool waiting = false;
+    for (const auto& [id, job] : jobs_) {
+      if (!job->placed || is_over(job->state) || job->heard) continue;
+      waiting = true;
+      send_appointment(*job);
+    }
+    const Instant due = waiting ? world_.clock().now() + kResendPause : kNever;
+    auto woken = co_await time_.until(due);
+    if (!woken) co_return woken;
+    if (world_.clock().now() < due) {
+      auto slept = co_await world_.clock().sleep(kResendPause);
+      if (!slept) co_return slept;
+    }
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,164 @@
+#include "cluster/placement.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Adds a part of one host's share, to the last segment if it goes on from there.
+void append(Segments& layout, uint32_t role, NodeId node, uint32_t first, uint32_t count) {
+  if (!layout.empty()) {
+    cluster::Segment& last = *layout.rbegin();
+    const uint32_t before = (last.last_node() - last.first_node()) * last.per_node();
+    const uint32_t on_last_node = last.count() - before;
+    const bool follows = last.role() == role && last.first() + last.count() == first;
+    const bool same_node = follows && last.last_node() == node;
+    const bool next_node = follows && last.last_node() + 1 == node &&
+                           on_last_node == last.per_node() && count <= last.per_node();
+    if (same_node && before == 0) last.set_per_node(on_last_node + count);
+    if (next_node || (same_node && on_last_node + count <= last.per_node())) {
+      last.set_last_node(node);
+      last.set_count(last.count() + count);
+      return;
+    }
+  }
+  cluster::Segment& segment = *layout.Add();
+  segment.set_role(role);
+  segment.set_first_node(node);
+  segment.set_last_node(node);
+  segment.set_per_node(count);
+  segment.set_first(first);
+  segment.set_count(count);
+}
+
+}  // namespace
+
+uint32_t Placement::slots(NodeId node) const {
+  return node < hosts_.size() ? hosts_[node].slots : 0;
+}
+
+uint32_t Placement::free(NodeId node) const {
+  if (node >= hosts_.size() || !alive_.contains(node)) return 0;
+  return hosts_[node].slots - std::min(hosts_[node].slots, hosts_[node].taken);
+}
+
+void Placement::set_host(NodeId node, uint32_t slots) {
+  if (node >= hosts_.size()) hosts_.resize(node + 1);
+  hosts_[node].slots = slots;
+  if (free(node) != 0) roomy_.add(node);
+}
+
+void Placement::set_alive(NodeId node, bool alive) {
+  if (alive) {
+    alive_.add(node);
+    if (free(node) != 0) roomy_.add(node);
+  } else {
+    alive_.remove(node);
+    roomy_.remove(node);
+  }
+}
+
+bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
+
+Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+                                   std::map<NodeId, uint32_t>& used, Segments& into) {
+  const uint32_t each = spec.slots();
+  const uint32_t most = spec.per_host() != 0 ? spec.per_host() : ~0U;
+  size_t piece = 0;
+  const RangeSet& candidates = each == 0 ? alive_ : roomy_;
+  for (const RangeSet::Range& range : candidates.ranges()) {
+    for (uint64_t number = range.first; number <= range.last; ++number) {
+      const auto node = static_cast<NodeId>(number);
+      if (node >= hosts_.size()) continue;
+      const auto taken = used.find(node);
+      const uint32_t room = free(node) - std::min(free(node), taken == used.end() ? 0 : taken->second);
+      uint32_t fits = each == 0 ? most : std::min(most, room / each);
+      if (each == 0 && spec.per_host() == 0) fits = ~0U;
+      while (fits != 0 && piece < pieces.size()) {
+        Piece& next = pieces[piece];
+        const uint32_t count = std::min(fits, next.count);
+        append(into, static_cast<uint32_t>(role), node, next.first, count);
+        if (each != 0) used[node] += count * each;
+        next.first += count;
+        next.count -= count;
+        fits -= count;
+        if (next.count == 0) ++piece;
+      }
+      if (piece == pieces.size()) return {};
+    }
+  }
+  uint64_t missing = 0;
+  for (; piece < pieces.size(); ++piece) missing += pieces[piece].count;
+  return fail(Code::exhausted, "{} of {} processes of role '{}' have no place", missing,
+              spec.count(), spec.name());
+}
+
+Result<Segments> Placement::place(const job::Spec& spec) {
+  Segments layout;
+  std::map<NodeId, uint32_t> used;
+  for (int role = 0; role < spec.roles_size(); ++role) {
+    if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
+    std::vector<Piece> all = {{0, spec.roles(role).count()}};
+    TRY_DO(place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), used, layout));
+  }
+  change(spec, layout, true);
+  return layout;
+}
+
+Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layout,
+                                    const RangeSet& processes) {
+  const JobNumbers numbers(spec);
+  change(spec, layout, false);
+  Segments next;
+  std::map<NodeId, uint32_t> used;
+  Result<void> placed;
+  for (int role = 0; role < spec.roles_size() && placed; ++role) {
+    const auto index = static_cast<size_t>(role);
+    if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
+    // A sidecar that is lost is lost with the process it lives beside.
+    RangeSet moving = processes.common(numbers.of_role(index));
+    for (const cluster::Segment& segment : layout) {
+      if (segment.role() != index) continue;
+      for (uint32_t i = 0; i < segment.count(); ++i) {
+        const ProcessId process = numbers.number(index, segment.first() + i);
+        if (moving.contains(process)) continue;
+        const NodeId node = segment.first_node() + i / segment.per_node();
+        append(next, segment.role(), node, segment.first() + i, 1);
+        used[node] += spec.roles(role).slots();
+      }
+    }
+    std::vector<Piece> pieces;
+    for (const RangeSet::Range& range : moving.ranges())
+      pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
+    if (!pieces.empty()) placed = place_role(index, spec.roles(role), std::move(pieces), used, next);
+  }
+  change(spec, placed ? next : layout, true);
+  if (!placed) return fail(placed.error());
+  return next;
+}
+
+void Placement::take(const job::Spec& spec, const Segments& layout) { change(spec, layout, true); }
+
+void Placement::give_back(const job::Spec& spec, const Segments& layout) {
+  change(spec, layout, false);
+}
+
+void Placement::change(const job::Spec& spec, const Segments& layout, bool taking) {
+  for (const cluster::Segment& segment : layout) {
+    const uint32_t each = spec.roles(static_cast<int>(segment.role())).slots();
+    uint32_t left = segment.count();
+    for (NodeId node = segment.first_node(); node <= segment.last_node(); ++node) {
+      const uint32_t here = std::min(left, segment.per_node());
+      left -= here;
+      if (node >= hosts_.size()) hosts_.resize(node + 1);
+      uint32_t& taken = hosts_[node].taken;
+      taken = taking ? taken + here * each : taken - std::min(taken, here * each);
+      const bool had_room = roomy_.contains(node);
+      const bool has_room = free(node) != 0;
+      if (has_room && !had_room) roomy_.add(node);
+      if (!has_room && had_room) roomy_.remove(node);
+    }
+  }
+}
+
+}  // namespace tutti

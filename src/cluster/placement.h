@@ -1,0 +1,51 @@
+// Which hosts have room, and where a job's processes go: all of them, or none.
+//
+// A process takes slots of its host; hosts have as many as they say. First fit, lowest numbers
+// first, so that neighbours share a job and its layout has few segments. Pure bookkeeping.
+#pragma once
+
+#include <map>
+
+#include "cluster/job_layout.h"
+
+namespace tutti {
+
+class Placement {
+ public:
+  // A host has come, or has another number of slots. One that is gone has no room until it is back.
+  void set_host(NodeId node, uint32_t slots);
+  void set_alive(NodeId node, bool alive);
+  bool is_alive(NodeId node) const;
+
+  // Takes room for all processes of the spec. Code::exhausted when there is not enough now,
+  // Code::invalid when all hosts together could never hold it.
+  Result<Segments> place(const job::Spec& spec);
+  // Moves these processes to hosts that live: a whole layout again.
+  Result<Segments> replace(const job::Spec& spec, const Segments& layout, const RangeSet& processes);
+  // Room that is taken, after a restart of the head, and given back.
+  void take(const job::Spec& spec, const Segments& layout);
+  void give_back(const job::Spec& spec, const Segments& layout);
+
+  uint32_t slots(NodeId node) const;
+  uint32_t free(NodeId node) const;
+  const RangeSet& alive() const { return alive_; }
+
+ private:
+  struct Host {
+    uint32_t slots = 0;
+    uint32_t taken = 0;
+  };
+  struct Piece {
+    uint32_t first;
+    uint32_t count;
+  };
+  Result<void> place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+                          std::map<NodeId, uint32_t>& used, Segments& into);
+  void change(const job::Spec& spec, const Segments& layout, bool taking);
+
+  std::vector<Host> hosts_;  // by number
+  RangeSet alive_;
+  RangeSet roomy_;  // alive, with a free slot
+};
+
+}  // namespace tutti
