@@ -51,8 +51,7 @@ class Checker final : public EventLogReader {
     if (!sim.check(sequence <= count, "a snapshot stands for {} records of {}", sequence, count))
       return fail(Code::internal, "the run ends");
     const std::string expected = fmt::format("{}", state_of(truth_.settled, sequence));
-    sim.check(state.substr(0, expected.size()) == expected, "snapshot {} is not the one taken",
-              sequence);
+    sim.check(state.starts_with(expected), "snapshot {} is not the one taken", sequence);
     found_.assign(truth_.settled.begin(),
                   truth_.settled.begin() + static_cast<ptrdiff_t>(sequence));
     return {};

@@ -219,7 +219,7 @@ Task<Result<void>> remove_needless(Disk& disk, std::string folder, Files files, 
   for (const uint64_t number : files.snapshots)
     if (number < snapshot) names.push_back(file_name({FileKind::snapshot, number}));
   for (const std::string& name : names) {
-    const std::string path = folder + "/" + name;
+    const std::string path = fmt::format("{}/{}", folder, name);
     CO_TRY_DO(co_await disk.remove(path));
   }
   co_return {};
