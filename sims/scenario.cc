@@ -10,7 +10,7 @@ namespace tutti::sims {
 namespace {
 
 constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,           &kEventLog,
-                                          &kHeartbeat,     &kTree,           &kWirePartition,
+                                          &kHeartbeat,     &kTree,           &kLaunch,         &kWirePartition,
                                           &kWireSlowReader, &kWireReset};
 
 constexpr size_t kNotesShown = 20;

@@ -9,6 +9,7 @@ extern const Scenario kEcho;
 extern const Scenario kDisk;
 extern const Scenario kHeartbeat;
 extern const Scenario kTree;
+extern const Scenario kLaunch;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

@@ -39,7 +39,7 @@ Task<Result<void>> Agent::run() {
   about.set_name(options_.tree.self.name);
   about.set_address(options_.tree.address);
   about.set_slots(options_.slots);
-  about.set_version(kVersion);
+  about.set_version(std::string(kVersion));
   options_.tree.about = about.SerializeAsString();
   tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(options_.tree), *this);
 

@@ -29,7 +29,7 @@ struct AgentOptions {
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
 };
 
-class Agent final : private TreeUser, private JobHost, private EventLogReader {
+class Agent final : public TreeUser, public JobHost, private EventLogReader {
  public:
   Agent(World& world, wire::Seals& seals, AgentOptions options);
   ~Agent();
@@ -93,7 +93,7 @@ class Agent final : private TreeUser, private JobHost, private EventLogReader {
   Task<Result<void>> keep_time();
 
   // EventLogReader.
-  Result<void> on_snapshot(std::string_view state) override;
+  Result<void> on_snapshot(uint64_t sequence, std::string_view state) override;
   Result<void> on_record(uint64_t sequence, std::string_view record) override;
   Result<void> replay(const cluster::AgentRecord& record);
   Task<void> snapshot_when_large();

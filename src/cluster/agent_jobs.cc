@@ -160,7 +160,7 @@ Task<void> Agent::adopt_all() {
   keep_warm();
 }
 
-Result<void> Agent::on_snapshot(std::string_view state) {
+Result<void> Agent::on_snapshot(uint64_t, std::string_view state) {
   cluster::AgentSnapshot snapshot;
   if (!snapshot.ParseFromArray(state.data(), static_cast<int>(state.size())))
     return fail(Code::corrupt, "the snapshot of the agent's log does not parse");

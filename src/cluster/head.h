@@ -26,7 +26,7 @@ struct HeadOptions {
   std::function<std::string(NodeId)> address_of;  // of the roster
 };
 
-class Head final : private TreeUser, private EventLogReader {
+class Head final : public TreeUser, private EventLogReader {
  public:
   Head(World& world, wire::Seals& seals, HeadOptions options);
   ~Head();
@@ -45,6 +45,8 @@ class Head final : private TreeUser, private EventLogReader {
   cluster::StatusReply status() const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
 
+  // It has read its log.
+  bool ready() const { return strands_ != nullptr; }
   TreeNode& tree() { return *tree_; }
   const Placement& placement() const { return placement_; }
 
@@ -116,7 +118,7 @@ class Head final : private TreeUser, private EventLogReader {
   void forget_old();
 
   // EventLogReader (head_log.cc).
-  Result<void> on_snapshot(std::string_view state) override;
+  Result<void> on_snapshot(uint64_t sequence, std::string_view state) override;
   Result<void> on_record(uint64_t sequence, std::string_view record) override;
   void replay(const cluster::HeadRecord& record);
   Task<void> snapshot_when_large();

@@ -148,7 +148,7 @@ std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {
 cluster::StatusReply Head::status() const {
   cluster::StatusReply status;
   status.set_cluster(options_.tree.self.cluster);
-  status.set_version(kVersion);
+  status.set_version(std::string(kVersion));
   status.set_address(options_.tree.address);
   status.set_up_since_unix_ns(up_since_ns_);
   for (NodeId node = 1; node < hosts_.size(); ++node) {

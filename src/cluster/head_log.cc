@@ -9,7 +9,7 @@ bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
 }  // namespace
 
-Result<void> Head::on_snapshot(std::string_view state) {
+Result<void> Head::on_snapshot(uint64_t, std::string_view state) {
   cluster::HeadSnapshot snapshot;
   if (!snapshot.ParseFromArray(state.data(), static_cast<int>(state.size())))
     return fail(Code::corrupt, "the snapshot of the head's log does not parse");

@@ -89,6 +89,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   if (before != nullptr) {
     // The same agent connected anew: what hung below it does so still.
     before->alive = RangeSet();
+    before->node = kNobody;
     before->cut(Error(Code::unavailable, "it connected anew"));
   }
   link.node = *admitted;

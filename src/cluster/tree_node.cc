@@ -48,16 +48,15 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
   strands_ = nullptr;
   // Links have strands of their own; nothing of them may outlive us.
   const Shield until_done;
-  if (up_ != nullptr) up_->cut(cancelled_error());
-  for (const auto& child : children_) child->cut(cancelled_error());
-  for (auto* links : {&children_, &ended_})
-    for (const auto& link : *links) {
-      auto gone = co_await link->strands.join();
-      static_cast<void>(gone);
-    }
-  if (up_ != nullptr) {
-    auto gone = co_await up_->strands.join();
+  while (up_ != nullptr || !children_.empty() || !ended_.empty()) {
+    // One that is cut takes itself to those that ended.
+    TreeLink* last = up_ != nullptr          ? up_.get()
+                     : !children_.empty() ? children_.back().get()
+                                          : ended_.back().get();
+    last->cut(cancelled_error());
+    auto gone = co_await last->strands.join();
     static_cast<void>(gone);
+    reap_links();
   }
   co_return joined;
 }

@@ -1,0 +1,262 @@
+#include "sims/cluster_stage.h"
+
+#include <charconv>
+#include <csignal>
+
+#include "cluster/job_defaults.h"
+#include "cluster/keeper.h"
+#include "world/sim/process.h"
+#include "world/sim/process_table.h"
+
+namespace tutti::sims {
+namespace {
+
+constexpr Duration kRespawnPause = 100ms;
+constexpr Duration kClientPause = 200ms;
+constexpr uint32_t kMostHostsWithLedger = 20'000;  // beyond it, lives are only counted
+
+uint64_t number_of(std::string_view text) {
+  uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+// Stands in the ledger while the worker lives, however it ends.
+class ClusterStage::Worker {
+ public:
+  Worker(ClusterStage& stage, Life life) : stage_(stage), life_(life) {
+    ++stage_.lives_;
+    if (!stage_.keep_lives_) return;
+    stage_.sim_.check(stage_.started_.insert(life_).second,
+                      "process {} of job {} ran twice in epoch {:x}", life_.process, life_.job,
+                      life_.epoch);
+    stage_.alive_.insert(life_);
+  }
+  ~Worker() {
+    const auto me = stage_.alive_.find(life_);
+    if (me != stage_.alive_.end()) stage_.alive_.erase(me);
+  }
+  // Into a store that, as all of ours, takes nothing of an old epoch. False when it was refused.
+  bool publish() {
+    uint64_t& newest = stage_.published_[life_.job];
+    if (life_.epoch < newest) return false;
+    newest = life_.epoch;
+    return true;
+  }
+
+ private:
+  ClusterStage& stage_;
+  Life life_;
+};
+
+ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
+    : sim_(sim),
+      options_(options),
+      roster_(sim.hosts(), options.fan_out),
+      agents_(sim.hosts()),
+      agent_pids_(sim.hosts()),
+      keep_lives_(sim.hosts() <= kMostHostsWithLedger) {}
+
+void ClusterStage::start() {
+  const auto stage = shared_from_this();
+  sim_.set_process("keeper", keeper_program);
+  sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
+  sim_.set_process("worker",
+                   [stage](SimProcess& process) { return stage->worker_program(process); });
+  sim_.set_program([stage](SimHost& host) {
+    if (host.index() == 0) return stage->run_head(host);
+    return stage->options_.agents_restart ? stage->run_init(host) : stage->run_agent(host, host);
+  });
+  sim_.start_all();
+}
+
+Task<int> ClusterStage::keeper_program(SimProcess& process) {
+  auto controller = process.take_stream(kKeeperControllerNumber);
+  if (!controller) co_return 2;
+  KeeperOptions options;
+  const auto& arguments = process.arguments();
+  for (size_t i = 1; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "--linger") options.linger = arguments[i + 1];
+    if (arguments[i] == "--group") options.group = arguments[i + 1];
+  }
+  auto kept = co_await keep(process, std::move(options), std::move(*controller));
+  co_return kept ? 0 : 1;
+}
+
+Task<int> ClusterStage::worker_program(SimProcess& process) {
+  Worker worker(*this, {number_of(process.variable("TUTTI_JOB")),
+                        static_cast<uint32_t>(number_of(process.variable("TUTTI_PROCESS"))),
+                        number_of(process.variable("TUTTI_EPOCH"))});
+  const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
+  auto slept = co_await process.clock().sleep(work / 2);
+  (void)worker.publish();
+  slept = co_await process.clock().sleep(work - work / 2);
+  if (!slept) co_return 1;
+  (void)worker.publish();
+  co_return static_cast<int>(number_of(process.variable("EXIT_CODE")));
+}
+
+Task<int> ClusterStage::agent_program(SimProcess& process) {
+  auto ran = co_await run_agent(process, process.host());
+  if (!ran) sim_.note(process.host().index(), "agent: " + ran.error().text());
+  co_return ran ? 0 : 1;
+}
+
+Task<Result<void>> ClusterStage::run_agent(World& world, SimHost& host) {
+  const std::unique_ptr<wire::Seals> seals = roster_.seals(host);
+  AgentOptions options;
+  options.tree = roster_.options(host.index());
+  options.listen = roster_.address(host.index());
+  options.folder = "/agent";
+  options.slots = options_.slots;
+  options.keeper.command = {"keeper"};
+  options.warm_keepers = options_.warm_keepers;
+  options.announce = false;
+  options.address_of = [this](NodeId node) { return roster_.address(node).text(); };
+  Agent agent(world, *seals, std::move(options));
+  // A crash destroys the frame without running it: the place must be freed then too.
+  struct Standing {
+    Agent*& place;
+    ~Standing() { place = nullptr; }
+  };
+  const Standing standing{agents_[host.index()]};
+  agents_[host.index()] = &agent;
+  co_return co_await agent.run();
+}
+
+Task<Result<void>> ClusterStage::run_init(SimHost& host) {
+  while (true) {
+    auto process = host.processes().spawn({.arguments = {"agent"}});
+    if (!process) co_return fail(std::move(process).error());
+    agent_pids_[host.index()] = (*process)->pid();
+    auto exit = co_await (*process)->wait();
+    if (!exit) co_return fail(std::move(exit).error());
+    auto slept = co_await host.clock().sleep(kRespawnPause);
+    if (!slept) co_return slept;
+  }
+}
+
+void ClusterStage::kill_agent(uint32_t host) {
+  if (sim_.host(host).up() && agent_pids_[host] != 0)
+    (void)sim_.host(host).process_table().signal(agent_pids_[host], SIGKILL);
+}
+
+Task<Result<void>> ClusterStage::run_head(SimHost& host) {
+  const std::unique_ptr<wire::Seals> seals = roster_.seals(host);
+  HeadOptions options;
+  options.tree = roster_.options(kHead);
+  options.listen = roster_.address(kHead);
+  options.folder = "/head";
+  options.roster = sim_.hosts() - 1;
+  options.roster_slots = options_.slots;
+  options.address_of = [this](NodeId node) { return roster_.address(node).text(); };
+  Head head(host, *seals, std::move(options));
+  struct Standing {
+    Head*& place;
+    ~Standing() { place = nullptr; }
+  };
+  const Standing standing{head_};
+  head_ = &head;
+  Scope strands;
+  strands.spawn(head.run());
+  strands.spawn(client(host, head));
+  co_return co_await strands.join();
+}
+
+SubmittedJob& ClusterStage::submit(job::Spec spec) {
+  auto job = std::make_unique<SubmittedJob>();
+  job->key = fmt::format("job {}", jobs_.size());
+  job->spec = std::move(spec);
+  jobs_.push_back(std::move(job));
+  return *jobs_.back();
+}
+
+Task<Result<void>> ClusterStage::client(SimHost& host, Head& head) {
+  Scope following;
+  size_t next = 0;
+  while (true) {
+    for (; next < jobs_.size(); ++next) following.spawn(follow(host, head, *jobs_[next]));
+    auto slept = co_await host.clock().sleep(kClientPause);
+    if (!slept) break;
+  }
+  co_return co_await following.join();
+}
+
+Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
+  if (job.submitted_at_ns == 0) job.submitted_at_ns = sim_.now_ns();
+  cluster::SubmitRequest request;
+  *request.mutable_spec() = job.spec;
+  request.set_key(job.key);
+  while (!head.ready()) {
+    auto slept = co_await host.clock().sleep(10ms);
+    if (!slept) co_return;
+  }
+  auto id = co_await head.submit(std::move(request), "sim");
+  if (!id) {
+    if (id.error().code() != Code::cancelled)
+      sim_.note(0, fmt::format("submit: {}", id.error().text()));
+    co_return;
+  }
+  sim_.check(job.id == 0 || job.id == *id, "{} was submitted as job {} and as {}", job.key, job.id,
+             *id);
+  job.id = *id;
+  cluster::JobState state = cluster::QUEUED;
+  while (state < cluster::SUCCEEDED) {
+    auto info = co_await head.change_of(*id, state);
+    if (!info) co_return;
+    state = info->state();
+    if (state == cluster::RUNNING && job.running_at_ns == 0) job.running_at_ns = sim_.now_ns();
+  }
+  if (job.over_at_ns == 0) job.over_at_ns = sim_.now_ns();
+  sim_.check(!job.final_state || *job.final_state == state, "job {} ended twice: {} and {}",
+             job.id, static_cast<int>(*job.final_state), static_cast<int>(state));
+  job.final_state = state;
+}
+
+Task<Result<void>> ClusterStage::all_over(Duration patience) {
+  const Instant until = sim_.clock().now() + patience;
+  const auto over = [&] {
+    return std::ranges::all_of(jobs_, [](const auto& job) { return job->final_state.has_value(); });
+  };
+  while (!over() && sim_.clock().now() < until && !sim_.failure())
+    CO_TRY_DO(co_await sim_.clock().sleep(50ms));
+  for (const auto& job : jobs_)
+    sim_.check(job->final_state.has_value(), "job {} ({}) does not end", job->id, job->key);
+  co_return {};
+}
+
+void ClusterStage::check_end() {
+  if (!alive_.empty()) {
+    const Life& life = *alive_.begin();
+    sim_.check(false, "{} workers have no owner, as process {} of job {} in epoch {:x}",
+               alive_.size(), life.process, life.job, life.epoch);
+  }
+  if (!sim_.check(head_ != nullptr, "there is no head")) return;
+  const RangeSet everyone(0, sim_.hosts() - 1);
+  const RangeSet missing = everyone.minus(head_->tree().alive());
+  sim_.check(missing.empty(), "the head misses {}", missing.text());
+  for (uint32_t host = 1; host < sim_.hosts(); ++host) {
+    if (!sim_.check(agents_[host] != nullptr, "host {} has no agent", host)) return;
+    sim_.check(agents_[host]->jobs().empty(), "host {} still has a job", host);
+    sim_.check(agents_[host]->coordinators() == 0, "host {} still coordinates", host);
+    sim_.check(head_->placement().free(host) == options_.slots, "host {} has {} free slots", host,
+               head_->placement().free(host));
+  }
+}
+
+job::Spec gang_job(uint32_t count, Duration work) {
+  job::Spec spec = default_job();
+  spec.set_name("gang");
+  spec.set_folder("/");
+  job::Role role = default_role(job::Role::GANG);
+  role.set_name("worker");
+  role.set_count(count);
+  role.add_command("worker");
+  role.add_environment(fmt::format("WORK_NS={}", to_ns(work)));
+  *spec.add_roles() = role;
+  return spec;
+}
+
+}  // namespace tutti::sims

@@ -1,0 +1,93 @@
+// A whole cluster in simulation: the head on host 0, an agent on each other host, keepers and
+// workers as processes below them, and a client that submits jobs until the head has taken them.
+//
+// The ledger is outside of all hosts and sees everything: what it compares must hold at any time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/agent.h"
+#include "cluster/head.h"
+#include "sims/roster.h"
+
+namespace tutti::sims {
+
+// One life of a worker: job, process, epoch.
+struct Life {
+  uint64_t job;
+  uint32_t process;
+  uint64_t epoch;
+  auto operator<=>(const Life&) const = default;
+};
+
+struct SubmittedJob {
+  std::string key;
+  job::Spec spec;
+  uint64_t id = 0;
+  std::optional<cluster::JobState> final_state;
+  int64_t submitted_at_ns = 0;
+  int64_t running_at_ns = 0;
+  int64_t over_at_ns = 0;
+};
+
+struct StageOptions {
+  uint32_t fan_out = kUsualFanOut;
+  uint32_t slots = 8;
+  // Agents as processes that are started again when they die; else they live with their host.
+  bool agents_restart = true;
+  size_t warm_keepers = 0;
+};
+
+// Hosts are its guests to the end of the simulation, so the simulator holds on to it too.
+class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
+ public:
+  ClusterStage(Simulator& sim, StageOptions options);
+
+  void start();
+  // From now on the client submits it, and asks what became of it.
+  SubmittedJob& submit(job::Spec spec);
+  // Until every job is over.
+  Task<Result<void>> all_over(Duration patience);
+  // What must hold at the end: nothing runs, all is known, the tree is whole.
+  void check_end();
+
+  void kill_agent(uint32_t host);
+  Head* head() { return head_; }
+  Agent* agent(uint32_t host) { return agents_[host]; }
+  size_t workers() const { return alive_.size(); }
+  uint64_t lives() const { return lives_; }
+  Simulator& sim() { return sim_; }
+
+ private:
+  class Worker;
+  Task<Result<void>> run_head(SimHost& host);
+  Task<Result<void>> run_agent(World& world, SimHost& host);
+  Task<Result<void>> run_init(SimHost& host);
+  Task<int> agent_program(SimProcess& process);
+  static Task<int> keeper_program(SimProcess& process);
+  Task<int> worker_program(SimProcess& process);
+  Task<Result<void>> client(SimHost& host, Head& head);
+  Task<void> follow(SimHost& host, Head& head, SubmittedJob& job);
+
+  Simulator& sim_;
+  StageOptions options_;
+  Roster roster_;
+  std::vector<std::unique_ptr<SubmittedJob>> jobs_;
+  Head* head_ = nullptr;
+  std::vector<Agent*> agents_;
+  std::vector<pid_t> agent_pids_;
+  std::multiset<Life> alive_;
+  std::set<Life> started_;
+  std::map<uint64_t, uint64_t> published_;  // the newest epoch that did, by job
+  uint64_t lives_ = 0;
+  bool keep_lives_;
+};
+
+// A gang of so many workers that work for a while.
+job::Spec gang_job(uint32_t count, Duration work);
+
+}  // namespace tutti::sims
