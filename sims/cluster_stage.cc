@@ -66,7 +66,7 @@ void ClusterStage::start() {
   sim_.set_process("worker",
                    [stage](SimProcess& process) { return stage->worker_program(process); });
   sim_.set_program([stage](SimHost& host) {
-    if (host.index() == 0) return stage->run_head(host);
+    if (host.index() == 0) return stage->keep_head(host);
     return stage->options_.agents_restart ? stage->run_init(host) : stage->run_agent(host, host);
   });
   sim_.start_all();
@@ -165,6 +165,15 @@ Task<Result<void>> ClusterStage::run_head(SimHost& host) {
   co_return co_await strands.join();
 }
 
+Task<Result<void>> ClusterStage::keep_head(SimHost& host) {
+  while (true) {
+    auto ran = co_await run_head(host);
+    if (!ran) sim_.note(0, "head: " + ran.error().text());
+    auto slept = co_await host.clock().sleep(kRespawnPause);
+    if (!slept) co_return slept;
+  }
+}
+
 SubmittedJob& ClusterStage::submit(job::Spec spec) {
   auto job = std::make_unique<SubmittedJob>();
   job->key = fmt::format("job {}", jobs_.size());
@@ -223,8 +232,29 @@ Task<Result<void>> ClusterStage::all_over(Duration patience) {
   while (!over() && sim_.clock().now() < until && !sim_.failure())
     CO_TRY_DO(co_await sim_.clock().sleep(50ms));
   for (const auto& job : jobs_)
-    sim_.check(job->final_state.has_value(), "job {} ({}) does not end", job->id, job->key);
+    sim_.check(job->final_state.has_value(), "job {} does not end: {}", job->id, describe(*job));
   co_return {};
+}
+
+// What everybody believes of a job.
+std::string ClusterStage::describe(const SubmittedJob& job) {
+  if (head_ == nullptr) return "there is no head";
+  auto info = head_->info(job.id);
+  if (!info) return info.error().text();
+  std::string text = fmt::format("state {} ({}), coordinator {}", static_cast<int>(info->state()),
+                                 info->why(), info->coordinator());
+  for (uint32_t host = 1; host < sim_.hosts(); ++host) {
+    if (agents_[host] == nullptr) {
+      text += fmt::format("; host {} has no agent", host);
+      continue;
+    }
+    if (const Coordinator* coordinator = agents_[host]->find_coordinator(job.id))
+      text += fmt::format("; host {} coordinates epoch {:x}: {}", host, coordinator->epoch(),
+                          coordinator->text());
+    if (const HostJob* here = agents_[host]->find_job(job.id))
+      text += fmt::format("; host {}: {}", host, here->text());
+  }
+  return text;
 }
 
 void ClusterStage::check_end() {
@@ -239,7 +269,8 @@ void ClusterStage::check_end() {
   sim_.check(missing.empty(), "the head misses {}", missing.text());
   for (uint32_t host = 1; host < sim_.hosts(); ++host) {
     if (!sim_.check(agents_[host] != nullptr, "host {} has no agent", host)) return;
-    sim_.check(agents_[host]->jobs().empty(), "host {} still has a job", host);
+    for (const auto& [id, job] : agents_[host]->jobs())
+      sim_.check(false, "host {} still has job {}: {}", host, id, job->text());
     sim_.check(agents_[host]->coordinators() == 0, "host {} still coordinates", host);
     sim_.check(head_->placement().free(host) == options_.slots, "host {} has {} free slots", host,
                head_->placement().free(host));

@@ -54,6 +54,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<Result<void>> all_over(Duration patience);
   // What must hold at the end: nothing runs, all is known, the tree is whole.
   void check_end();
+  std::string describe(const SubmittedJob& job);
 
   void kill_agent(uint32_t host);
   Head* head() { return head_; }
@@ -65,6 +66,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
  private:
   class Worker;
   Task<Result<void>> run_head(SimHost& host);
+  Task<Result<void>> keep_head(SimHost& host);
   Task<Result<void>> run_agent(World& world, SimHost& host);
   Task<Result<void>> run_init(SimHost& host);
   Task<int> agent_program(SimProcess& process);

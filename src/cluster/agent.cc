@@ -177,6 +177,10 @@ void Agent::on_attached() {
   }
   // What was said meanwhile may have been lost.
   for (const auto& [id, job] : jobs_) job->report_again();
+  for (const auto& [id, hosted] : coordinators_) {
+    hosted->coordinator.tell_head(world_.clock().now());
+    carry_out(*hosted);
+  }
 }
 
 Result<NodeId> Agent::admit(const tree::Attach& attach, const wire::Peer& peer) {

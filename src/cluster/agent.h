@@ -89,6 +89,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void carry_out(Hosted& hosted);
   Task<void> carry_out_durably(uint64_t job);
   void post(const CoordinatorOrders& orders);
+  void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
   Task<Result<void>> keep_time();
 

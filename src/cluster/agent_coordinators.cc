@@ -79,12 +79,17 @@ void Agent::carry_out(Hosted& hosted) {
   time_.ring();
 }
 
+// Nobody knows what is on the disk now: whoever starts us again reads it.
+void Agent::log_failed(const Error& why) {
+  if (why.code() != Code::cancelled) strands_->cancel(why.context("the agent ends"));
+}
+
 Task<void> Agent::carry_out_durably(uint64_t job) {
   while (true) {
     const uint64_t sequence = log_->last_sequence();
     auto durable = co_await log_->durable(sequence);
     if (!durable) {
-      TUTTI_LOG(error, "cannot advance an epoch", {{"job", job}, {"why", durable.error().text()}});
+      log_failed(durable.error());
       co_return;
     }
     Hosted* hosted = coordinating(job);

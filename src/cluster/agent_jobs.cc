@@ -52,7 +52,10 @@ Task<Result<void>> Agent::log(cluster::HostRecord record) {
   *kept.mutable_host() = std::move(record);
   std::string bytes = kept.SerializeAsString();
   auto appended = co_await log_->append(std::move(bytes));
-  if (!appended) co_return fail(std::move(appended).error());
+  if (!appended) {
+    log_failed(appended.error());
+    co_return fail(std::move(appended).error());
+  }
   if (log_->bytes_since_snapshot() > kLogBytes && !std::exchange(snapshotting_, true))
     strands_->spawn(snapshot_when_large());
   co_return {};

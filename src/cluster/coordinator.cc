@@ -35,6 +35,7 @@ Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, Nod
   touched_ = nodes();
   if (appointment_.spec().timeout_ns() > 0)
     timeout_at_ = now + Duration(appointment_.spec().timeout_ns());
+  update_at_ = now;  // it was appointed, and is there
   next_epoch();
   orders_.log = true;
   if (appointment_.fresh() && counter == 0) {
@@ -186,9 +187,8 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   dead_ = dead;
   stop_ = restart_;
   set_phase(restart_, Phase::idle);
-  wanted_ = restart_.common(processes_on(numbers_, appointment_.layout(), lost_));
-  set_state(wanted_.empty() ? cluster::RESTARTING : cluster::WAITING_FOR_HOSTS,
-            std::string(error_class_text(culprit_.exit().error())));
+  set_state(cluster::RESTARTING, std::string(error_class_text(culprit_.exit().error())));
+  want_hosts();
   if (*restart_at_ <= now_ && wanted_.empty()) return restart();
   send_directive(nodes().minus(lost_));
 }
@@ -221,6 +221,14 @@ void Coordinator::on_lost(const RangeSet& gone, Instant now) {
     row.mutable_exit()->set_error(job::HOST_LOST);
     failed(broken, row);
   }
+  want_hosts();
+}
+
+// What waits to be started again and has no host.
+void Coordinator::want_hosts() {
+  const RangeSet before = wanted_;
+  wanted_ = restart_.common(processes_on(numbers_, appointment_.layout(), lost_));
+  if (!wanted_.empty() && wanted_ != before) set_state(cluster::WAITING_FOR_HOSTS, why_);
 }
 
 void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
@@ -233,7 +241,8 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   lost_.remove(nodes());
   touched_.add(nodes());
   orders_.log = orders_.durably = true;
-  wanted_ = restart_.common(processes_on(numbers_, appointment_.layout(), lost_));
+  wanted_ = RangeSet();
+  want_hosts();
   if (wanted_.empty() && restart_at_ && *restart_at_ <= now) restart();
 }
 
@@ -319,12 +328,11 @@ void Coordinator::on_time(Instant now) {
       send_directive(silent);
     }
   }
-  if (update_at_ <= now && !update_acked_) send_update();
+  if (update_at_ <= now) send_update();
 }
 
 Instant Coordinator::due() const {
-  Instant due = resend_at_;
-  if (!update_acked_) due = std::min(due, update_at_);
+  Instant due = std::min(resend_at_, update_at_);
   const bool restarts = restart_at_ && wanted_.empty();
   for (const auto& at : {timeout_at_, end_at_, adopted_by_})
     if (at) due = std::min(due, *at);

@@ -46,6 +46,8 @@ class Coordinator {
   void on_grant(const cluster::Grant& grant, Instant now);
   void on_end_request(const cluster::EndRequest& request, Instant now);
   void on_update_ack(uint64_t sequence);
+  // Tells the head again how it is: it may have appointed another, or been away.
+  void tell_head(Instant now);
   // To be called at due(), or later.
   void on_time(Instant now);
 
@@ -59,6 +61,8 @@ class Coordinator {
   cluster::JobState state() const { return state_; }
   const cluster::Appointment& appointment() const { return appointment_; }
   uint32_t counter() const { return counter_; }
+  // In a line, for whoever looks for what it waits for.
+  std::string text() const;
   RangeSet nodes() const { return nodes_of(appointment_.layout()); }
 
  private:
@@ -91,6 +95,7 @@ class Coordinator {
   RangeSet affected_by(const RangeSet& processes) const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
+  void want_hosts();
   void start_ready();
   bool ready(size_t role) const;
   void look_for_end();

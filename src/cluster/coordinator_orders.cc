@@ -9,6 +9,8 @@ namespace {
 
 // Links of the tree break and heal within two seconds; asking more often would only add to it.
 constexpr Duration kResendPause = 1s;
+// A coordinator that was replaced while it was cut off must not go on believing for long.
+constexpr Duration kUpdatePause = 10s;
 // Above what services use, below what the kernel gives to connecting sockets.
 constexpr uint32_t kFirstMasterPort = 20'000;
 constexpr uint32_t kMasterPorts = 10'000;
@@ -76,10 +78,24 @@ void Coordinator::send_update() {
   update_at_ = now_ + kResendPause;
 }
 
+void Coordinator::tell_head(Instant now) {
+  now_ = now;
+  update_acked_ = false;
+  send_update();
+}
+
 void Coordinator::on_update_ack(uint64_t sequence) {
   if (sequence != update_sequence_) return;
   update_acked_ = true;
+  update_at_ = now_ + kUpdatePause;
   over_ = state_ >= cluster::SUCCEEDED;
+}
+
+std::string Coordinator::text() const {
+  return fmt::format(
+      "state {}, hosts {}, unheard {}, lost {}, touched {}, idle {}, restart {}, wanted {}{}",
+      static_cast<int>(state_), nodes().text(), unheard().text(), lost_.text(), touched_.text(),
+      idle_.text(), restart_.text(), wanted_.text(), adopted_by_ ? ", adopting" : "");
 }
 
 CoordinatorOrders Coordinator::take_orders() {

@@ -106,6 +106,7 @@ class Head final : public TreeUser, private EventLogReader {
   Task<void> send_durably(uint64_t job, uint32_t term, uint64_t sequence);
   void send(NodeId to, const cluster::Message& message);
   void changed(Job& job);
+  void log_failed(const Error& why);
   Job* find(uint64_t job);
   const Job* find(uint64_t job) const;
   cluster::JobInfo info_of(const Job& job) const;

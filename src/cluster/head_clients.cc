@@ -49,7 +49,10 @@ Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string 
   place_queued();
   sequence = std::max(sequence, log_->last_sequence());
   auto durable = co_await log_->durable(sequence);
-  if (!durable) co_return fail(durable.error().context("keep the job"));
+  if (!durable) {
+    log_failed(durable.error());
+    co_return fail(durable.error().context("keep the job"));
+  }
   co_return id;
 }
 

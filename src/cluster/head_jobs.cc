@@ -98,7 +98,7 @@ void Head::appoint(Job& job, NodeId coordinator, bool fresh) {
 Task<void> Head::send_durably(uint64_t id, uint32_t term, uint64_t sequence) {
   auto durable = co_await log_->durable(sequence);
   if (!durable) {
-    TUTTI_LOG(error, "cannot appoint a coordinator", {{"why", durable.error().text()}});
+    log_failed(durable.error());
     co_return;
   }
   const Job* job = find(id);
@@ -154,7 +154,6 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   job->restarts = update.restarts();
   job->why = update.why();
   if (update.has_culprit()) job->culprit = update.culprit();
-  *job->leftovers.Add() = cluster::Row();
   job->leftovers = update.leftovers();
   job->wanted = set_from(update.wanted()).value_or(RangeSet());
   const bool changes = job->state != update.state();
@@ -196,7 +195,10 @@ void Head::forget_old() {
 // The client hears of an end when it cannot be undone.
 Task<void> Head::acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence) {
   auto durable = co_await log_->durable(sequence);
-  if (!durable) co_return;
+  if (!durable) {
+    log_failed(durable.error());
+    co_return;
+  }
   cluster::Message message;
   *message.mutable_update_ack() = ack;
   send(to, message);
@@ -223,6 +225,11 @@ void Head::grant(Job& job) {
   grant.set_members(members.text());
   grant.set_master_address(name_of(nodes.front()));
   send(job.coordinator, message);
+}
+
+// Nobody knows what is on the disk now: whoever starts us again reads it.
+void Head::log_failed(const Error& why) {
+  if (why.code() != Code::cancelled) strands_->cancel(why.context("the head ends"));
 }
 
 void Head::changed(Job& job) {

@@ -49,7 +49,6 @@ void HostJob::on_ack(const RangeSet& processes) {
   fruitless_ = 0;
   for (auto& [process, local] : processes_)
     if (local.phase == Phase::exited && processes.contains(process)) local.told = true;
-  if (!anything_untold()) resend_at_ = kNever;
 }
 
 void HostJob::report_again() {
@@ -93,7 +92,7 @@ Task<void> HostJob::run() {
       auto obeyed = co_await obey(std::move(directive));
       if (!obeyed) {
         if (obeyed.error().code() == Code::cancelled) break;
-        TUTTI_LOG(error, "cannot obey", {{"job", job_}, {"why", obeyed.error().text()}});
+        give_up_wanted(obeyed.error());
       }
       continue;
     }
@@ -107,6 +106,8 @@ Task<void> HostJob::run() {
     if (!woken) break;
   }
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
+  const Shield until_done;
+  co_await output_.finish(0s);
 }
 
 cluster::HostRecord HostJob::record() const {
@@ -148,6 +149,21 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   co_await start_pending();
   report_again();
   co_return {};
+}
+
+// This host cannot start what it should; another may.
+void HostJob::give_up_wanted(const Error& why) {
+  TUTTI_LOG(error, "cannot obey", {{"job", job_}, {"why", why.text()}});
+  for (const ProcessId process : wanted_here().members()) {
+    Local& local = processes_[process];
+    local = Local{};
+    local.epoch = epoch();
+    local.phase = Phase::exited;
+    local.row.set_what(cluster::Row::EXITED);
+    local.row.set_message(why.text());
+    local.row.mutable_exit()->set_error(job::HOST_LOST);
+  }
+  report_again();
 }
 
 // What the directive has started here and does not run yet in its epoch.

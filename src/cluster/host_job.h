@@ -73,6 +73,8 @@ class HostJob final : private KeeperUser {
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
+  // In a line, for whoever looks for what it waits for.
+  std::string text() const;
   // What runs, for people.
   void describe(std::vector<cluster::ProcessInfo>& into) const;
 
@@ -96,6 +98,7 @@ class HostJob final : private KeeperUser {
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  void give_up_wanted(const Error& why);
   void settle();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);

@@ -9,6 +9,8 @@ namespace {
 
 // Links of the tree heal within two seconds.
 constexpr Duration kResendPause = 1s;
+// A job whose end we missed is noticed by asking.
+constexpr Duration kCheckInPause = 10s;
 // Reports that nobody answered until the head is asked who coordinates the job.
 constexpr int kFruitlessReports = 3;
 
@@ -63,10 +65,19 @@ void HostJob::send_report(bool all) {
   confirmed_ = true;
   const cluster::JobReport report = make_report(all);
   host_.report(directive_.coordinator(), report);
-  resend_at_ = kNever;
+  const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
+  resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);
   if (!anything_untold()) return;
   resend_at_ = world_.clock().now() + kResendPause;
   if (++fruitless_ > kFruitlessReports) host_.report_to_head(report);
+}
+
+std::string HostJob::text() const {
+  return fmt::format("epoch {:x}.{}, {} processes, running {}, pending {}, {} spawns asked{}{}{}{}",
+                     epoch(), directive_.revision(), processes_.size(), running().text(),
+                     pending_.text(), asked_.size(), keeper_ == nullptr ? ", no keeper" : "",
+                     end_ ? ", ending" : "", resetting_ ? ", resetting" : "",
+                     adopting_ ? ", adopting" : "");
 }
 
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
