@@ -1,5 +1,7 @@
 #include "world/sim/process.h"
 
+#include <algorithm>
+
 #include "world/sim/process_table.h"
 #include "world/sim/simulator.h"
 
@@ -13,8 +15,9 @@ SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, ui
       environment_(options.environment),
       network_(host, pid, user),
       processes_(host, pid, user) {
+  handles_.reserve(options.inherit.size());
   for (const SpawnOptions::Inherit& inherit : options.inherit)
-    handles_[inherit.number] = host.handles().duplicate(*inherit.handle);
+    handles_.emplace_back(inherit.number, host.handles().duplicate(*inherit.handle));
 }
 
 SimProcess::~SimProcess() { scope_.kill(); }
@@ -28,7 +31,7 @@ std::string_view SimProcess::variable(std::string_view key) const {
 }
 
 Result<Handle> SimProcess::take_handle(int number) {
-  auto found = handles_.find(number);
+  const auto found = std::ranges::find(handles_, number, &std::pair<int, Handle>::first);
   if (found == handles_.end())
     return fail(Code::invalid, "process {} has no handle {}", pid_, number);
   Handle handle = std::move(found->second);

@@ -2,7 +2,6 @@
 // When it returns, or a signal ends it, its strands and open handles go with it.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,7 +68,7 @@ class SimProcess final : public World {
   uid_t user_;
   std::vector<std::string> arguments_;
   std::vector<std::string> environment_;
-  std::map<int, Handle> handles_;
+  std::vector<std::pair<int, Handle>> handles_;
   uint64_t caught_ = 0;
   Channel<int> signals_{kSignalsKept};
   SimNetwork network_;
