@@ -40,12 +40,18 @@ class Keeper {
 
  private:
   // Serving (keeper.cc). An error ends the session, never the keeper.
+  Result<void> begin();
+  Task<Result<void>> finish(Result<void> served);
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);
   Task<Result<void>> serve_and_linger(std::unique_ptr<Stream> stream);
   Task<void> serve_until_over(std::unique_ptr<Stream> stream, Scope& session);
+  Task<std::unique_ptr<Stream>> serve_and_accept(std::unique_ptr<Stream> stream,
+                                                 Listener& listener);
+  Task<Result<void>> greet(KeeperStream& stream);
   Task<Result<void>> welcome(KeeperStream& stream);
   Task<void> read_commands(KeeperStream& stream, Scope& session);
   Task<void> send_exits(KeeperStream& stream);
+  Task<bool> send_exits_after(KeeperStream& stream, uint64_t& sent);
   keeper::Exited exits_after(uint64_t& sent) const;
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
@@ -121,6 +127,7 @@ class Keeper {
   Alarm reaping_{*this, &Keeper::reap_orphans};
   std::optional<Error> not_ended_;  // what the last Reset could not end
   bool group_refuses_ = false;      // the kernel put no rank into it
+  bool resetting_ = false;
   bool shutdown_ = false;
 };
 

@@ -70,10 +70,14 @@ void Keeper::reap_orphans() {
 Task<Result<void>> Keeper::reset() {
   const Shield to_the_end;
   EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+  resetting_ = true;
   auto ended = co_await end_descendants(world_, std::move(everything));
   not_ended_.reset();
   if (!ended) {
     not_ended_ = ended.error();
+    resetting_ = false;
+    char ring = 1;
+    exit_bell_.try_send(ring);
     co_return ended;
   }
   // All have ended; those who watch them have only to run.
@@ -84,6 +88,7 @@ Task<Result<void>> Keeper::reset() {
   exits_.clear();
   asked_.clear();
   arenas_.clear();
+  resetting_ = false;
   co_return {};
 }
 

@@ -110,7 +110,6 @@ Task<void> Keeper::watch(HeldRank& held) {
   auto waited = co_await held.process->wait();
   if (!waited) co_return;  // cancelled: the keeper is about to exit
   held.running = false;
-  held.assignment.reset();
   const uint64_t sequence = next_sequence_++;
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
