@@ -132,7 +132,7 @@ def test_a_job_within_a_job_inherits_no_page(keeper: Keeper) -> None:
     assert read_all(out) == "0\n"
 
 
-# Spares --------------------------------------------------------------------------------------------
+# Spares -------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import json, os, sys
@@ -216,7 +216,7 @@ def test_a_spare_whose_keeper_goes_away_exits(script: Path) -> None:
     assert errors == "tutti.spare: the keeper has gone away\n"
 
 
-# Versions ------------------------------------------------------------------------------------------
+# Versions -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("old", ["keeper", "controller"])

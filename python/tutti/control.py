@@ -144,7 +144,7 @@ class Page:
         self._page.phase = phase
 
     def progress(self) -> None:
-        """Say that this rank got somewhere: one that says nothing for long may be taken for hung."""
+        """Say that this rank got somewhere: one that is silent for long may be taken for hung."""
         with self._lock:
             self._page.progress += 1
 
