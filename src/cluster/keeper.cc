@@ -19,33 +19,42 @@ Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope&
   session.cancel();
 }
 
-Task<Result<std::unique_ptr<Listener>>> listen_at(World& world, std::string path) {
-  Address address = Address::unix_socket(std::move(path));
-  auto listener = co_await world.network().listen(std::move(address));
-  if (!listener) co_return fail(listener.error().context("listen for the next controller"));
-  co_return listener;
+Task<std::unique_ptr<Stream>> accept_only(Listener& listener) {
+  auto accepted = co_await listener.accept();
+  co_return accepted ? std::move(*accepted) : nullptr;
 }
 
 }  // namespace
 
+// There may be very many keepers in one simulation, and most of them wait in keep_lingering() for a
+// controller: what is needed before, after and with a controller has frames of its own.
 Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller) {
-  Keeper keeper(world, std::move(options));
-  co_return co_await keeper.run(std::move(controller));
+  const bool linger = !options.linger.empty();
+  auto keeper = std::make_unique<Keeper>(world, std::move(options));
+  return linger ? Keeper::keep_lingering(std::move(keeper), std::move(controller))
+                : Keeper::keep_once(std::move(keeper), std::move(controller));
+}
+
+Task<Result<void>> Keeper::keep_once(std::unique_ptr<Keeper> keeper,
+                                     std::unique_ptr<Stream> controller) {
+  CO_TRY_DO(keeper->begin());
+  auto served = co_await keeper->serve_one(std::move(controller));
+  co_return co_await keeper->finish(std::move(served));
+}
+
+// The listener stands before the first controller may die, so that the next finds it.
+Task<Result<void>> Keeper::keep_lingering(std::unique_ptr<Keeper> keeper,
+                                          std::unique_ptr<Stream> controller) {
+  auto listener = co_await keeper->begin_lingering();
+  if (!listener) co_return fail(std::move(listener).error());
+  while (!keeper->leaving_) {
+    controller = co_await keeper->serve_and_accept(std::move(controller), **listener);
+    if (Strand::current()->cancelled()) keeper->leaving_ = true;
+  }
+  co_return co_await keeper->finish({});
 }
 
 Keeper::Keeper(World& world, KeeperOptions options) : world_(world), options_(std::move(options)) {}
-
-// There may be very many keepers in one simulation, and most of them wait: what they hold while
-// waiting are the frames from here on, so what is needed before and after has frames of its own.
-Task<Result<void>> Keeper::run(std::unique_ptr<Stream> controller) {
-  CO_TRY_DO(begin());
-  Scope lives;
-  lives_ = &lives;
-  Task<Result<void>> serving = options_.linger.empty() ? serve_one(std::move(controller))
-                                                       : serve_and_linger(std::move(controller));
-  auto served = co_await std::move(serving);
-  co_return co_await finish(std::move(served));
-}
 
 Result<void> Keeper::begin() {
   TRY_DO(world_.processes().become_subreaper());
@@ -56,39 +65,35 @@ Result<void> Keeper::begin() {
   return {};
 }
 
+Task<Result<std::unique_ptr<Listener>>> Keeper::begin_lingering() {
+  CO_TRY_DO(begin());
+  Address address = Address::unix_socket(options_.linger);
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for the next controller"));
+  co_return listener;
+}
+
 Task<Result<void>> Keeper::finish(Result<void> served) {
   EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
   auto ended = co_await end_descendants(world_, std::move(everything));
-  world_.clock().disarm(reaping_);
-  world_.clock().disarm(killing_);
-  lives_->cancel();
-  (void)co_await lives_->join();
-  lives_ = nullptr;
+  world_.clock().disarm(tending_);
+  lives_.cancel();
+  (void)co_await lives_.join();
   if (!ended) co_return ended;
   // A session that broke off is how controllers die; one that could not begin is an error.
   if (!served && served.error().code() != Code::unavailable) co_return served;
   co_return {};
 }
 
-// The listener stands before the first controller may die, so that the next finds it.
-Task<Result<void>> Keeper::serve_and_linger(std::unique_ptr<Stream> stream) {
-  auto listener = co_await listen_at(world_, options_.linger);
-  if (!listener) co_return fail(std::move(listener).error());
-  while (!shutdown_) {
-    if (stream == nullptr) {
-      auto accepted = co_await (*listener)->accept();
-      if (accepted) stream = std::move(*accepted);
-    } else {
-      stream = co_await serve_and_accept(std::move(stream), **listener);
-    }
-    if (Strand::current()->cancelled()) co_return fail(cancelled_error());
-  }
-  co_return {};
-}
-
-// Gives the next controller, or none when this one shut the keeper down.
+// Gives the next controller, if it came before this one left.
 Task<std::unique_ptr<Stream>> Keeper::serve_and_accept(std::unique_ptr<Stream> stream,
                                                        Listener& listener) {
+  if (stream == nullptr) return accept_only(listener);
+  return serve_while_accepting(std::move(stream), listener);
+}
+
+Task<std::unique_ptr<Stream>> Keeper::serve_while_accepting(std::unique_ptr<Stream> stream,
+                                                            Listener& listener) {
   std::unique_ptr<Stream> next;
   Scope session;
   session.spawn(serve_until_over(std::move(stream), session));
@@ -97,11 +102,9 @@ Task<std::unique_ptr<Stream>> Keeper::serve_and_accept(std::unique_ptr<Stream> s
   co_return next;
 }
 
-// A session that ends by itself leaves the keeper waiting for the next, unless it said shutdown.
 Task<void> Keeper::serve_until_over(std::unique_ptr<Stream> stream, Scope& session) {
-  auto served = co_await serve_one(std::move(stream));
-  (void)served;
-  if (shutdown_) session.cancel();
+  (void)co_await serve_one(std::move(stream));
+  session.cancel();
 }
 
 Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> connection) {
@@ -152,7 +155,7 @@ Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
     auto handled = co_await std::move(handling);
     if (!handled) break;
     // It reads on meanwhile: the controller may want no more grace.
-    if (shutdown_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
+    if (leaving_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
   }
   session.cancel();
 }

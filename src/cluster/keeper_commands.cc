@@ -66,7 +66,7 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
     CO_TRY_DO(frame.parse(acknowledged));
     acknowledge(acknowledged.sequence());
   } else if (frame.kind == KeeperMessage::shutdown) {
-    shutdown_ = true;
+    leaving_ = true;
   } else {
     Error unknown(Code::unsupported, fmt::format("this keeper knows no command {} in version {}",
                                                  static_cast<unsigned>(frame.kind), version_));

@@ -22,6 +22,11 @@ SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, ui
 
 SimProcess::~SimProcess() { scope_.kill(); }
 
+Channel<int>& SimProcess::signals() {
+  if (signals_ == nullptr) signals_ = std::make_unique<Channel<int>>(kSignalsKept);
+  return *signals_;
+}
+
 std::string_view SimProcess::variable(std::string_view key) const {
   for (const std::string& entry : environment_) {
     if (entry.size() > key.size() && entry.starts_with(key) && entry[key.size()] == '=')
@@ -50,10 +55,11 @@ void SimProcess::Life::begin() {
   sim.schedule(*this, process_.host_.core(), process_.host_.core().ready_at_ns());
 }
 
-void SimProcess::Life::end(const Exit& exit) {
+void SimProcess::Life::end(int code, int signal) {
   if (ending_) return;
   ending_ = true;
-  exit_ = exit;
+  code_ = code;
+  signal_ = signal;
   detail_ = static_cast<uint32_t>(process_.pid_);
   Simulator& sim = process_.host_.simulator();
   charge_ns_ = static_cast<uint32_t>(sim.costs().exit_ns);
@@ -62,7 +68,7 @@ void SimProcess::Life::end(const Exit& exit) {
 
 void SimProcess::Life::fire() {
   SimHost& host = process_.host_;
-  if (ending_) return host.process_table().ended(process_.pid_, Exit(exit_));
+  if (ending_) return host.process_table().ended(process_.pid_, {.code = code_, .signal = signal_});
   process_.scope_.spawn(main(process_, host.simulator()));
 }
 
@@ -70,7 +76,7 @@ Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
   const Simulator::ProcessProgram* program = simulator.find_process(process.arguments_[0]);
   Task<int> work = (*program)(process);
   const int code = co_await std::move(work);
-  process.life_.end({.code = code});
+  process.life_.end(code, 0);
 }
 
 }  // namespace tutti

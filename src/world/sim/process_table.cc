@@ -54,9 +54,9 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
   SimProcess& process = *found->second.process;
   const bool caught = number != SIGKILL && (process.caught_ >> number & 1) != 0;
   if (caught) {
-    process.signals_.try_send(number);
+    process.signals().try_send(number);
   } else if (number != 0 && !ignored_by_default(number)) {
-    process.life_.end({.signal = number});
+    process.life_.end(0, number);
   }
   return {};
 }
