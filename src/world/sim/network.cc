@@ -60,7 +60,7 @@ class SimListener::Accept final : public Waiter {
     }
     if (listener_.waiting_.empty()) return false;
     result_ = std::move(listener_.waiting_.front());
-    listener_.waiting_.pop_front();
+    listener_.waiting_.erase(listener_.waiting_.begin());
     return true;
   }
   void await_suspend(std::coroutine_handle<> coroutine) {

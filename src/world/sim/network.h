@@ -2,7 +2,6 @@
 // Unix paths of its host.
 #pragma once
 
-#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,7 +71,7 @@ class SimListener final : public Listener {
   Credentials owner_;
   Address address_;
   bool bound_ = false;
-  std::deque<std::unique_ptr<SimStream>> waiting_;
+  std::vector<std::unique_ptr<SimStream>> waiting_;
   List<Accept> acceptors_;
 };
 
