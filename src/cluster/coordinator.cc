@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/log.h"
 #include "cluster/role_order.h"
 
 namespace tutti {
@@ -54,6 +55,7 @@ void Coordinator::next_epoch() {
   ++counter_;
   revision_ = 0;
   start_ = stop_ = heard_ = RangeSet();
+  directed_ = false;
   barriers_.clear();
   values_.clear();
   wanting_.clear();
@@ -114,8 +116,13 @@ void Coordinator::start_ready() {
   startable = startable.common(idle_).minus(restart_);
   if (startable.empty()) return;
   set_phase(startable, Phase::starting);
+  // From now on it is this life of theirs that counts; what is still told of an earlier one is old.
+  for (const ProcessId number : startable.members()) {
+    processes_[number].epoch = epoch();
+    processes_[number].exited = false;
+  }
   start_.add(startable);
-  if (!heard_.empty() || resend_at_ != kNever) ++revision_;
+  if (directed_) ++revision_;
   heard_ = RangeSet();
   send_directive(nodes().minus(lost_));
 }
@@ -156,6 +163,10 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
 // Processes of one role, for one reason.
 void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
   if (state_ == cluster::ENDING || is_over(state_)) return;
+  if (adopted_by_) {
+    deferred_.emplace_back(processes, row);
+    return;
+  }
   const RangeSet fresh = processes.minus(restart_);  // others go down with what failed before
   if (fresh.empty()) return;
   const bool first = restart_.empty();
@@ -204,6 +215,11 @@ void Coordinator::on_lost(const RangeSet& gone, Instant now) {
   now_ = now;
   const RangeSet mine = gone.common(nodes().plus(touched_)).minus(lost_);
   if (mine.empty() || is_over(state_)) return;
+  if (adopted_by_) {
+    given_up_.add(mine);
+    if (unheard().empty()) adopted();
+    return;
+  }
   lost_.add(mine);
   if (state_ == cluster::ENDING) {
     on_ended(RangeSet());
@@ -240,7 +256,11 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   appointment_.set_master_address(grant.master_address());
   lost_.remove(nodes());
   touched_.add(nodes());
-  orders_.log = orders_.durably = true;
+  // A host that was told to end the job in this epoch, and has it again, must see a newer one.
+  const RangeSet dead = dead_;
+  next_epoch();
+  dead_ = dead;
+  stop_ = restart_;
   wanted_ = RangeSet();
   want_hosts();
   if (wanted_.empty() && restart_at_ && *restart_at_ <= now) restart();
@@ -304,6 +324,7 @@ void Coordinator::look_for_end() {
 void Coordinator::set_state(cluster::JobState state, std::string why) {
   state_ = state;
   why_ = std::move(why);
+  TUTTI_LOG(debug, "job", {{"job", job()}, {"now", text()}, {"why", why_}});
   ++update_sequence_;
   update_acked_ = false;
   send_update();

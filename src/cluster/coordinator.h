@@ -122,6 +122,7 @@ class Coordinator {
   uint32_t counter_;
   Instant now_;  // of what it was told last
   uint32_t revision_ = 0;
+  bool directed_ = false;  // this epoch was told to somebody
   cluster::JobState state_ = cluster::STARTING;
   std::string why_;
   cluster::JobState final_state_ = cluster::SUCCEEDED;
@@ -135,6 +136,7 @@ class Coordinator {
   RangeSet dead_;
   RangeSet heard_;     // hosts that confirmed the present epoch and revision
   RangeSet lost_;      // hosts of the layout that are gone
+  std::vector<std::pair<RangeSet, cluster::Row>> deferred_;  // failures heard while adopting
   RangeSet given_up_;  // hosts that were gone when we were appointed
   RangeSet touched_;   // hosts that may have something of the job
   RangeSet restart_;   // processes that wait to be started again

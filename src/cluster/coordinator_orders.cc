@@ -46,6 +46,7 @@ cluster::Message Coordinator::directive() const {
 
 void Coordinator::send_directive(const RangeSet& to) {
   send(to, directive());
+  directed_ = true;
   resend_at_ = now_ + kResendPause;
 }
 

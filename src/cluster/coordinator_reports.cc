@@ -119,6 +119,7 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 void Coordinator::adopted() {
   const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
+  for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     const RangeSet missing = idle_.common(numbers_.of_role(index));
