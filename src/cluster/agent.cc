@@ -1,5 +1,7 @@
 #include "cluster/agent.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/version.h"
 #include "cluster/report_fold.h"
@@ -136,6 +138,7 @@ void Agent::on_report(uint64_t key, Bytes body) {
   Hosted* hosted = coordinating(report.job());
   if (hosted == nullptr) {
     // Whose coordinator we are not. The head knows who is, or that it is over.
+    if (std::ranges::all_of(report.rows(), says_ended)) return;
     report.set_refused_by(node());
     report_to_head(report);
     return;
