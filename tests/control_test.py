@@ -233,11 +233,15 @@ def test_version_1_is_spoken_with_either_side(gang: Marked, old: str) -> None:
     keeper.close()
 
 
-def test_one_keeper_runs_job_after_job(gang: Marked) -> None:
-    keeper = Keeper(gang.environment)
+@pytest.mark.parametrize("grouped", [True, False], ids=["cgroup", "no-cgroup"])
+def test_one_keeper_runs_job_after_job(gang: Marked, grouped: bool) -> None:
+    options = ("--group", f"test-{gang.mark}") if grouped else ()
+    keeper = Keeper(gang.environment, *options)
     for _ in range(3):
         keeper.create_arena("pages", PAGE)
-        keeper.spawn(["sh", "-c", "setsid sleep 1000 & sleep 1000"], [rank(0)], arena="pages")
+        script = "setsid sleep 1000 & echo up; sleep 1000"
+        out, _ = keeper.spawn(["sh", "-c", script], [rank(0)], arena="pages")
+        assert read_line(out) == "up\n"
         assert keeper.ask("reset", {})[0] == "done"
         wait_until(lambda: len(gang.living()) == 1, "only the keeper is left")
         assert keeper.ask("list", {})[1] == {2: [1]}

@@ -58,11 +58,18 @@ Keeper::Keeper(World& world, KeeperOptions options) : world_(world), options_(st
 
 Result<void> Keeper::begin() {
   TRY_DO(world_.processes().become_subreaper());
-  if (options_.group.empty()) return {};
+  make_group();
+  return {};
+}
+
+// For each job a new one: Linux 6.18 kills at birth whoever clone3 starts inside a cgroup that was
+// ever ended with cgroup.kill.
+void Keeper::make_group() {
+  if (options_.group.empty()) return;
+  group_.reset();
   auto group = world_.processes().create_group(options_.group);
   if (group) group_ = std::move(*group);
-  if (!group) no_group_because_ = group.error().text();
-  return {};
+  no_group_because_ = group ? "" : group.error().text();
 }
 
 Task<Result<std::unique_ptr<Listener>>> Keeper::begin_lingering() {

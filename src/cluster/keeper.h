@@ -46,6 +46,7 @@ class Keeper {
  private:
   // Serving (keeper.cc). An error ends the session, never the keeper.
   Result<void> begin();
+  void make_group();
   Task<Result<std::unique_ptr<Listener>>> begin_lingering();
   Task<Result<void>> finish(Result<void> served);
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);

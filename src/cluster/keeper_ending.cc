@@ -94,6 +94,7 @@ Task<Result<void>> Keeper::reset() {
   exits_.clear();
   asked_.clear();
   arenas_.clear();
+  make_group();
   resetting_ = false;
   co_return {};
 }
