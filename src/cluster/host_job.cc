@@ -126,6 +126,7 @@ cluster::HostRecord HostJob::record() const {
 }
 
 Task<Result<void>> HostJob::obey(cluster::Directive directive) {
+  TUTTI_LOG(debug, "obeying", {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
   const bool newer = directive.epoch() > directive_.epoch();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
@@ -214,6 +215,7 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
     message.add_ranks(process);
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
+  TUTTI_LOG(debug, "stopping", {{"job", job_}, {"processes", processes.text()}});
   message.set_grace_ns(to_ns(grace));
   message.set_number(number);
   keeper_->send(KeeperMessage::end, message);
@@ -323,6 +325,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   if (keeper != nullptr) {
     keeper_ = keeper;
     adopting_ = true;
+    TUTTI_LOG(debug, "adopting", {{"job", job_}, {"keeper", keeper->path()}});
     keeper->set_user(this);
     keeper->send(KeeperMessage::list, keeper::List());
     return;

@@ -21,6 +21,8 @@ class HostPorts {
   SimListener* find(const Address& address, bool from_outside) const;
   Result<Address> bind(Address address, SimListener& listener);
   void release(const SimListener& listener);
+  // Names of Unix sockets that stand in a folder.
+  std::vector<std::string> sockets_in(std::string_view folder) const;
 
  private:
   static constexpr uint16_t kFirstFreePort = 32768;
