@@ -79,7 +79,11 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
-    case cluster::Message::kAppointment: return appoint(message.appointment(), 0);
+    case cluster::Message::kAppointment: {
+      cluster::CoordinatorRecord fresh;
+      *fresh.mutable_appointment() = message.appointment();
+      return appoint(std::move(fresh));
+    }
     default: break;
   }
   const Instant now = world_.clock().now();

@@ -49,6 +49,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
     explicit Hosted(Coordinator coordinator) : coordinator(std::move(coordinator)) {}
     Coordinator coordinator;
     std::deque<CoordinatorOrders> orders;  // behind one that waits for the log
+    uint64_t serial = 0;  // another one for each appointment
     bool waiting = false;
     bool carrying = false;
   };
@@ -84,10 +85,10 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void reap_keepers();
 
   // Coordinators (agent_coordinators.cc).
-  void appoint(const cluster::Appointment& appointment, uint32_t counter);
+  void appoint(cluster::CoordinatorRecord record);
   Hosted* coordinating(uint64_t job);
   void carry_out(Hosted& hosted);
-  Task<void> carry_out_durably(uint64_t job);
+  Task<void> carry_out_durably(uint64_t job, uint64_t serial);
   void post(const CoordinatorOrders& orders);
   void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
@@ -111,6 +112,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::vector<KeeperSession*> idle_keepers_;
   std::map<uint64_t, cluster::HostRecord> found_;             // in the log, at the start
   std::map<uint64_t, cluster::CoordinatorRecord> appointed_;  // in the log, at the start
+  uint64_t next_serial_ = 1;
   Alarm time_;
   Scope* strands_ = nullptr;
   bool snapshotting_ = false;

@@ -158,7 +158,7 @@ Task<void> Agent::adopt_all() {
     idle_keepers_.push_back(keeper);
   }
   for (const auto& [id, record] : std::exchange(appointed_, {}))
-    appoint(record.appointment(), record.counter());
+    appoint(record);
   if (options_.warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_.folder + "/keepers");
   keep_warm();

@@ -13,6 +13,8 @@ namespace {
 // as lost as one that is silent in the tree.
 constexpr Duration kAdoptionPatience = 3s;
 
+constexpr Duration kFirstUpdate = 1s;
+
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
 // Whether the job ends when all such processes have returned 0.
@@ -22,33 +24,79 @@ bool is_awaited(const job::Role& role) {
 
 }  // namespace
 
-Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, NodeId self,
-                         Instant now)
-    : appointment_(std::move(appointment)),
+Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant now)
+    : appointment_(std::move(*record.mutable_appointment())),
       numbers_(appointment_.spec()),
       self_(self),
-      counter_(counter),
+      counter_(record.counter()),
       now_(now),
       processes_(numbers_.size()),
-      counts_(numbers_.roles()) {
+      counts_(numbers_.roles()),
+      restarts_(record.restarts()),
+      culprit_(std::move(*record.mutable_culprit())) {
   for (const job::Role& role : appointment_.spec().roles()) budgets_.emplace_back(role);
   if (numbers_.size() != 0) idle_ = RangeSet(0, numbers_.size() - 1);
   touched_ = nodes();
   if (appointment_.spec().timeout_ns() > 0)
     timeout_at_ = now + Duration(appointment_.spec().timeout_ns());
-  update_at_ = now;  // it was appointed, and is there
+  // By then our record is on disk, and the head may rely on us.
+  update_at_ = now + kFirstUpdate;
+  if (record.final_state() != cluster::QUEUED) {
+    begin_end(record.final_state(), record.why(), Duration(appointment_.spec().grace_ns()), SIGTERM);
+    return;
+  }
+  if (counter_ != 0) {
+    go_on_from(record);
+    return;
+  }
   next_epoch();
-  orders_.log = true;
-  if (appointment_.fresh() && counter == 0) {
+  if (appointment_.fresh()) {
     // The head gave this epoch with the appointment, and keeps it.
     orders_.durably = false;
     start_ready();
-  } else {
-    adopted_by_ = now + kAdoptionPatience;
-    given_up_ = set_from(appointment_.lost()).value_or(RangeSet()).common(nodes());
-    send_directive(unheard());
-    if (unheard().empty()) adopted();
+    orders_.durably = false;
+    return;
   }
+  // Another was before us, of which we know nothing but what the hosts say.
+  begun_ = idle_;
+  adopted_by_ = now + kAdoptionPatience;
+  given_up_ = set_from(appointment_.lost()).value_or(RangeSet()).common(nodes());
+  send_directive(unheard());
+  if (unheard().empty()) adopted();
+}
+
+// We died and were read from the log: the epoch is as good as it was. What was to be started in it
+// is, or will be when the hosts hear of it again; what ran before they tell.
+void Coordinator::go_on_from(const cluster::CoordinatorRecord& record) {
+  revision_ = record.revision();
+  start_ = set_from(record.start()).value_or(RangeSet());
+  stop_ = set_from(record.stop()).value_or(RangeSet());
+  dead_ = set_from(record.dead()).value_or(RangeSet());
+  begun_ = set_from(record.begun()).value_or(RangeSet());
+  restart_ = set_from(record.restart()).value_or(RangeSet());
+  if (!restart_.empty()) restart_at_ = now_;
+  set_phase(start_, Phase::starting);
+  for (const ProcessId number : start_.members()) processes_[number].epoch = epoch();
+  adopted_by_ = now_ + kAdoptionPatience;
+  send_directive(nodes());
+}
+
+cluster::CoordinatorRecord Coordinator::record() const {
+  cluster::CoordinatorRecord record;
+  *record.mutable_appointment() = appointment_;
+  record.set_counter(counter_);
+  record.set_restarts(restarts_);
+  record.set_revision(revision_);
+  set_pairs(start_, record.mutable_start());
+  set_pairs(stop_, record.mutable_stop());
+  set_pairs(dead_, record.mutable_dead());
+  set_pairs(begun_, record.mutable_begun());
+  set_pairs(restart_, record.mutable_restart());
+  if (culprit_.has_exit()) *record.mutable_culprit() = culprit_;
+  if (state_ != cluster::ENDING && !is_over(state_)) return record;
+  record.set_final_state(final_state_);
+  record.set_why(why_);
+  return record;
 }
 
 void Coordinator::next_epoch() {
@@ -122,7 +170,9 @@ void Coordinator::start_ready() {
     processes_[number].exited = false;
   }
   start_.add(startable);
+  begun_.add(startable);
   if (directed_) ++revision_;
+  orders_.log = orders_.durably = true;
   heard_ = RangeSet();
   send_directive(nodes().minus(lost_));
 }
@@ -263,7 +313,7 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   stop_ = restart_;
   wanted_ = RangeSet();
   want_hosts();
-  if (wanted_.empty() && restart_at_ && *restart_at_ <= now) restart();
+  if (may_restart() && *restart_at_ <= now) restart();
 }
 
 void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now) {
@@ -305,6 +355,10 @@ void Coordinator::begin_end(cluster::JobState state, std::string why, Duration g
   timeout_at_.reset();
   state_ = cluster::ENDING;
   why_ = std::move(why);
+  // Hosts forget a job that ended: it must not begin again for want of memory. Our own host keeps
+  // its log in order, and writes there before it forgets.
+  orders_.log = true;
+  orders_.durably = orders_.durably || touched_ != RangeSet(self_);
   send_end(touched_.minus(lost_));
   on_ended(RangeSet());
 }
@@ -340,7 +394,7 @@ void Coordinator::on_time(Instant now) {
     begin_end(cluster::KILLED_BY_USER, std::move(why), end_grace_, SIGTERM);
   }
   if (adopted_by_ && *adopted_by_ <= now) adopted();
-  if (restart_at_ && *restart_at_ <= now && wanted_.empty()) restart();
+  if (may_restart() && *restart_at_ <= now) restart();
   if (resend_at_ <= now) {
     resend_at_ = kNever;
     if (state_ == cluster::ENDING) {
@@ -354,10 +408,9 @@ void Coordinator::on_time(Instant now) {
 
 Instant Coordinator::due() const {
   Instant due = std::min(resend_at_, update_at_);
-  const bool restarts = restart_at_ && wanted_.empty();
   for (const auto& at : {timeout_at_, end_at_, adopted_by_})
     if (at) due = std::min(due, *at);
-  return restarts ? std::min(due, *restart_at_) : due;
+  return may_restart() ? std::min(due, *restart_at_) : due;
 }
 
 }  // namespace tutti

@@ -93,10 +93,14 @@ void Coordinator::on_update_ack(uint64_t sequence) {
 }
 
 std::string Coordinator::text() const {
+  const RangeSet all = numbers_.size() == 0 ? RangeSet() : RangeSet(0, numbers_.size() - 1);
   return fmt::format(
-      "state {}, hosts {}, unheard {}, lost {}, touched {}, idle {}, restart {}, wanted {}{}",
-      static_cast<int>(state_), nodes().text(), unheard().text(), lost_.text(), touched_.text(),
-      idle_.text(), restart_.text(), wanted_.text(), adopted_by_ ? ", adopting" : "");
+      "state {}, revision {}, hosts {}, unheard {}, lost {}, touched {}, idle {}, starting {}, "
+      "running {}, restart {}, wanted {}{}",
+      static_cast<int>(state_), revision_, nodes().text(), unheard().text(), lost_.text(),
+      touched_.text(), idle_.text(), in_phase(all, Phase::starting).text(),
+      in_phase(all, Phase::running).text(), restart_.text(), wanted_.text(),
+      adopted_by_ ? ", adopting" : "");
 }
 
 CoordinatorOrders Coordinator::take_orders() {

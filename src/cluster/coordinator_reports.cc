@@ -122,7 +122,8 @@ void Coordinator::adopted() {
   for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {
-    const RangeSet missing = idle_.common(numbers_.of_role(index));
+    const RangeSet missing = idle_.common(begun_).common(numbers_.of_role(index));
+    // Of a job that another began, a role that runs nowhere may never have been started.
     const bool was_started = counts_[index].running + counts_[index].done != 0;
     if (missing.empty() || !was_started) continue;
     cluster::Row row;

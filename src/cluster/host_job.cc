@@ -29,8 +29,8 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   const auto age = [](const cluster::Directive& d) { return std::pair(d.epoch(), d.revision()); };
   if (end_ && directive.epoch() <= end_->epoch()) return;
   if (age(directive) <= age(directive_) || (next_ && age(directive) <= age(*next_))) {
-    // Told again, since our answer was lost; an older one is of a coordinator that was replaced.
-    if (age(directive) == age(directive_)) report_again();
+    // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
+    if (directive.epoch() == directive_.epoch()) report_again();
     return;
   }
   if (end_) return;  // it ends here, whatever comes

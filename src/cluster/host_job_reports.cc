@@ -42,19 +42,19 @@ cluster::JobReport HostJob::make_report(bool all) const {
       set_pairs(RangeSet(process), row.mutable_processes());
     }
   }
-  for (const auto& [epoch, processes] : running) {
-    cluster::Row& row = *report.add_rows();
-    row.set_what(cluster::Row::STARTED);
-    row.set_epoch(epoch);
-    set_pairs(processes, row.mutable_processes());
+  for (const auto& [since, processes] : running) {
+    cluster::Row& started = *report.add_rows();
+    started.set_what(cluster::Row::STARTED);
+    started.set_epoch(since);
+    set_pairs(processes, started.mutable_processes());
   }
-  // Nothing is confirmed before all of it was tried.
-  if (pending_.empty() && asked_.empty() && !adopting_) {
-    cluster::Row& row = *report.add_rows();
-    row.set_what(cluster::Row::STARTED);
+  // Confirms the directive, if all of it was tried and all is told; else says only who we are.
+  cluster::Row& row = *report.add_rows();
+  row.set_what(cluster::Row::STARTED);
+  set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+  if (all && pending_.empty() && asked_.empty() && !adopting_) {
     row.set_epoch(epoch());
     row.set_count(directive_.revision());
-    set_pairs(RangeSet(host_.node()), row.mutable_hosts());
   }
   fold_rows(report);
   return report;
@@ -62,8 +62,8 @@ cluster::JobReport HostJob::make_report(bool all) const {
 
 void HostJob::send_report(bool all) {
   report_due_ = false;
-  confirmed_ = true;
   const cluster::JobReport report = make_report(all);
+  if (all && pending_.empty() && asked_.empty() && !adopting_) confirmed_ = true;
   host_.report(directive_.coordinator(), report);
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
   resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);
