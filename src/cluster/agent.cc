@@ -67,9 +67,8 @@ void Agent::on_parcel(NodeId from, Bytes body) {
     case cluster::Message::kDirective: return on_directive(from, message.directive());
     case cluster::Message::kEnd: return on_end(from, message.end());
     case cluster::Message::kAck: {
-      auto processes = set_from(message.ack().processes());
       HostJob* job = find_job(message.ack().job());
-      if (job != nullptr && processes) job->on_ack(*processes);
+      if (job != nullptr) job->on_ack(message.ack());
       return;
     }
     case cluster::Message::kSignal: {
@@ -98,10 +97,8 @@ void Agent::on_parcel(NodeId from, Bytes body) {
   if (message.has_end_request()) coordinator.on_end_request(message.end_request(), now);
   if (message.has_update_ack()) coordinator.on_update_ack(message.update_ack().sequence());
   if (message.has_grant()) coordinator.on_grant(message.grant(), now);
-  if (message.has_forget() && message.forget().term() > coordinator.appointment().term()) {
-    coordinators_.erase(job);
-    return;
-  }
+  if (message.has_forget() && message.forget().term() > coordinator.appointment().term())
+    return forget_coordinator(job);
   carry_out(*hosted);
 }
 

@@ -72,6 +72,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;
   Task<Result<void>> log(cluster::HostRecord record) override;
+  void log_soon(const cluster::HostRecord& record) override;
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper, bool clean) override;
   std::string job_folder(uint64_t job) const override;
@@ -90,6 +91,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void carry_out(Hosted& hosted);
   Task<void> carry_out_durably(uint64_t job, uint64_t serial);
   void post(const CoordinatorOrders& orders);
+  void forget_coordinator(uint64_t job);
+  Task<void> write_log();
   void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
   Task<Result<void>> keep_time();
@@ -116,6 +119,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Alarm time_;
   Scope* strands_ = nullptr;
   bool snapshotting_ = false;
+  bool writing_ = false;
 };
 
 }  // namespace tutti

@@ -5,6 +5,11 @@
 #include "cluster/agent.h"
 
 namespace tutti {
+namespace {
+
+constexpr Duration kLogPause = 200ms;
+
+}  // namespace
 
 Agent::Hosted* Agent::coordinating(uint64_t job) {
   const auto found = coordinators_.find(job);
@@ -69,15 +74,30 @@ void Agent::carry_out(Hosted& hosted) {
   }
   hosted.carrying = false;
   if (hosted.coordinator.over()) {
-    cluster::AgentRecord record;
-    record.mutable_coordinator()->mutable_appointment()->set_job(job);
-    record.mutable_coordinator()->set_ended(true);
-    const std::string bytes = record.SerializeAsString();
-    log_->post(bytes);
-    coordinators_.erase(job);
+    forget_coordinator(job);
     return;
   }
   time_.ring();
+}
+
+void Agent::forget_coordinator(uint64_t job) {
+  cluster::AgentRecord record;
+  record.mutable_coordinator()->mutable_appointment()->set_job(job);
+  record.mutable_coordinator()->set_ended(true);
+  const std::string bytes = record.SerializeAsString();
+  log_->post(bytes);
+  coordinators_.erase(job);
+  time_.ring();
+}
+
+// Records that nobody waits for shall not wait for ever.
+Task<void> Agent::write_log() {
+  auto slept = co_await world_.clock().sleep(kLogPause);
+  writing_ = false;
+  if (!slept) co_return;
+  const uint64_t sequence = log_->last_sequence();
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) log_failed(durable.error());
 }
 
 // Nobody knows what is on the disk now: whoever starts us again reads it.
@@ -111,6 +131,8 @@ Task<void> Agent::carry_out_durably(uint64_t job, uint64_t serial) {
 Task<Result<void>> Agent::keep_time() {
   while (true) {
     reap_keepers();
+    if (log_->durable_sequence() < log_->last_sequence() && !std::exchange(writing_, true))
+      strands_->spawn(write_log());
     Instant due = kNever;
     const Instant now = world_.clock().now();
     std::vector<uint64_t> ringing;

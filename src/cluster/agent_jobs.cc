@@ -61,6 +61,14 @@ Task<Result<void>> Agent::log(cluster::HostRecord record) {
   co_return {};
 }
 
+void Agent::log_soon(const cluster::HostRecord& record) {
+  cluster::AgentRecord kept;
+  *kept.mutable_host() = record;
+  const std::string bytes = kept.SerializeAsString();
+  log_->post(bytes);
+  time_.ring();
+}
+
 Task<void> Agent::snapshot_when_large() {
   cluster::AgentSnapshot snapshot;
   for (const auto& [id, job] : jobs_)
@@ -183,7 +191,7 @@ Result<void> Agent::replay(const cluster::AgentRecord& record) {
   if (record.has_host()) {
     const cluster::HostRecord& host = record.host();
     found_.erase(host.job());
-    if (host.ended()) ended_[host.job()] = host.directive().epoch();
+    if (host.ended() || host.ending()) ended_[host.job()] = host.last_epoch();
     if (!host.ended()) found_.emplace(host.job(), host);
   } else if (record.has_coordinator()) {
     const uint64_t job = record.coordinator().appointment().job();

@@ -146,7 +146,7 @@ class Coordinator {
   RangeSet touched_;   // hosts that may have something of the job
   RangeSet restart_;   // processes that wait to be started again
   RangeSet wanted_;    // of these, those that need another host
-  RangeSet acks_;      // exits to be confirmed
+  std::map<uint64_t, RangeSet> acks_;  // exits to be confirmed, by epoch of their start
   std::optional<Instant> restart_at_;
   std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
   std::optional<Instant> timeout_at_;

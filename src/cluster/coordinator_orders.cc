@@ -107,10 +107,14 @@ CoordinatorOrders Coordinator::take_orders() {
   if (!acks_.empty() && state_ != cluster::ENDING) {
     cluster::Message message;
     message.mutable_ack()->set_job(job());
-    set_pairs(acks_, message.mutable_ack()->mutable_processes());
+    for (const auto& [since, processes] : acks_) {
+      cluster::Ack::Ended& ended = *message.mutable_ack()->add_ended();
+      ended.set_epoch(since);
+      set_pairs(processes, ended.mutable_processes());
+    }
     send(nodes().minus(lost_), std::move(message));
   }
-  acks_ = RangeSet();
+  acks_.clear();
   return std::exchange(orders_, {});
 }
 

@@ -73,7 +73,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
 }
 
 void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) {
-  acks_.add(processes);
+  acks_[row.epoch()].add(processes);
   std::vector<RangeSet> returned(numbers_.roles());
   std::vector<RangeSet> broken(numbers_.roles());
   for (const RangeSet::Range& range : processes.ranges()) {

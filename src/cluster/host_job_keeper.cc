@@ -49,7 +49,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
   report_due_ = true;
   if (adopting_) {
     adopting_ = false;
-    settle();
+    if (!end_) settle();
   } else if (!asked_.empty()) {
     asked_.erase(asked_.begin());
   }
