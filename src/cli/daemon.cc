@@ -68,6 +68,10 @@ int run_daemon(std::string_view program, int argc, char** argv,
     return asked ? 0 : kCalledWrongly;
   }
   set_log_level(LogLevel::info);
+  set_log_stamp([] {
+    static const RealClock clock;
+    return LogStamp{.clock = LogStamp::Clock::utc, .ns = clock.unix_ns(), .host = ""};
+  });
   constexpr int kHangUp[] = {SIGHUP};
   ignore_signals(kHangUp);
   auto ran = run_program(program, body);

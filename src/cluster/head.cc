@@ -126,6 +126,7 @@ void Head::learn(const cluster::HostAbout& about) {
   cluster::HeadRecord record;
   *record.mutable_host()->mutable_about() = about;
   post(record);
+  strands_->spawn(write_log());
   if (moved) tree_->places_changed();
   place_queued();
 }
