@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <utility>
@@ -20,16 +21,19 @@ std::string_view stream_name(RankStream stream) {
 
 }  // namespace
 
-GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error)
+GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
+                         std::span<const std::string> labels)
     : style_(style),
       output_(output),
       error_(error),
       states_(2 * ranks),
       tails_(ranks),
       held_exits_(ranks) {
-  const size_t width = fmt::format("[{}]", ranks - 1).size();
+  size_t width = fmt::format("[{}]", ranks - 1).size();
+  for (const std::string& name : labels) width = std::max(width, name.size() + 2);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    std::string label = fmt::format("{:<{}} ", fmt::format("[{}]", rank), width);
+    const std::string name = labels.empty() ? fmt::format("{}", rank) : labels[rank];
+    std::string label = fmt::format("{:<{}} ", fmt::format("[{}]", name), width);
     // 0: what the line before left switched on, another rank's bold say, ends here.
     colour_prefixes_.push_back(
         fmt::format("\033[0;{}m{}\033[0m", kColours[rank % kColours.size()], label));
@@ -43,7 +47,14 @@ void GangPrinter::print_event(const Json& event) {
   output_.added();
 }
 
+void GangPrinter::print_notice(std::string_view text) {
+  if (style_ == PrintStyle::json) return;
+  error_.text() += fmt::format("tutti: {}\n", text);
+  error_.added();
+}
+
 void GangPrinter::on_started(uint32_t rank, pid_t pid) {
+  states_[2 * rank].ended = states_[2 * rank + 1].ended = false;
   if (style_ == PrintStyle::json) print_event({{"event", "start"}, {"rank", rank}, {"pid", pid}});
 }
 

@@ -20,7 +20,9 @@ enum class PrintStyle : unsigned char {
 
 class GangPrinter : public GangListener {
  public:
-  GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error);
+  // Ranks are called by their numbers where there are no other labels.
+  GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
+              std::span<const std::string> labels = {});
 
   void on_started(uint32_t rank, pid_t pid) override;
   Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) override;
@@ -28,9 +30,13 @@ class GangPrinter : public GangListener {
   void on_ending(const GangReport& so_far) override;
   void on_hurried() override;
 
+  // Nobody reads what is printed any more.
+  bool broken() const { return output_.broken() || error_.broken(); }
   // What each rank printed last.
   std::span<const RankTail> tails() const { return tails_; }
   void print_event(const Json& event);
+  // A line to people, not to tools.
+  void print_notice(std::string_view text);
   // Of ranks whose output did not end: somebody holds on to it, or it was given up.
   void print_held_exits();
 

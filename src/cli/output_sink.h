@@ -34,6 +34,7 @@ class OutputSink {
   Task<void> write_all();
   void close();
 
+  bool broken() const { return broken_.has_value(); }
   // The last reason why something could not be written, and how much was lost.
   const std::optional<Error>& trouble() const { return trouble_; }
   uint64_t lost_bytes() const { return lost_bytes_; }

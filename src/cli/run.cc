@@ -1,4 +1,4 @@
-// tutti run: a gang of processes on this machine.
+// tutti run: a gang of processes, as a job of the cluster or as children of this command.
 #include "cli/run.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <optional>
 
+#include "cli/cluster_run.h"
 #include "cli/gang_printer.h"
+#include "cli/run_environment.h"
 #include "cli/run_options.h"
 #include "world/real/real_world.h"
 #include "world/real/signals.h"
@@ -23,7 +25,6 @@ constexpr int kCalledWrongly = 2;
 // Beside those of its ranks, what a keeper or its controller opens.
 constexpr uint64_t kOpenFilesBeside = 24;
 constexpr uint64_t kOpenFilesPerRank = 3;
-constexpr std::string_view kLauncher = "TORCHELASTIC_";
 // For output that nobody takes, once everything was ended because it had to be.
 constexpr Duration kLastOutputPatience = 2s;
 
@@ -32,38 +33,6 @@ bool wants_colour(int number) {
   const char* refused = std::getenv("NO_COLOR");
   return is_terminal(number) && (refused == nullptr || *refused == '\0') &&
          (term == nullptr || std::string_view(term) != "dumb");
-}
-
-void set_if_missing(std::vector<std::string>& environment, std::string_view key,
-                    std::string_view value) {
-  const std::string start = fmt::format("{}=", key);
-  const auto set = [&](const std::string& setting) { return setting.starts_with(start); };
-  if (std::ranges::none_of(environment, set)) environment.push_back(start + std::string(value));
-}
-
-void replace_or_add(std::vector<std::string>& environment, const std::string& setting) {
-  const std::string start = setting.substr(0, setting.find('=') + 1);
-  std::erase_if(environment, [&](const std::string& old) { return old.starts_with(start); });
-  environment.push_back(setting);
-}
-
-std::vector<std::string> environment_of_ranks(const RunOptions& options, Random& random) {
-  std::vector<std::string> environment = own_environment();
-  // Of the launcher that started us: our ranks are none of its workers.
-  std::erase_if(environment, [](const std::string& old) { return old.starts_with(kLauncher); });
-  for (const std::string& setting : options.environment) replace_or_add(environment, setting);
-  // Ranks that each start a thread per core get in each other's way; torchrun gives them one each.
-  if (options.ranks > 1)
-    set_if_missing(environment, "OMP_NUM_THREADS",
-                   fmt::format("{}", std::max(1U, usable_cores() / options.ranks)));
-  // Into a pipe Python would hold lines back, and lose them when killed.
-  set_if_missing(environment, "PYTHONUNBUFFERED", "1");
-  // Libraries ask these whether a launcher started them
-  // (torch.distributed.is_torchelastic_launched).
-  set_if_missing(environment, "TORCHELASTIC_RUN_ID", fmt::format("{:016x}", random.next()));
-  set_if_missing(environment, "TORCHELASTIC_RESTART_COUNT", "0");
-  set_if_missing(environment, "TORCHELASTIC_MAX_RESTARTS", "0");
-  return environment;
 }
 
 // What a run prints, and what Ctrl-Z does to it.
@@ -78,6 +47,16 @@ class Run {
   Run(RealWorld& world, RunOptions options, uint64_t open_files, Signals& signals)
       : world_(world), options_(std::move(options)), open_files_(open_files), signals_(signals) {}
 
+  // Then it is a job there.
+  void use_cluster(Cluster& cluster, job::Spec spec) {
+    cluster_ = &cluster;
+    spec_ = std::move(spec);
+    options_.ranks = JobNumbers(spec_).size();
+    if (spec_.timeout_ns() > 0) options_.timeout = Duration(spec_.timeout_ns());
+    options_.grace = Duration(spec_.grace_ns());
+    labels_ = process_labels(spec_);
+  }
+
   // One sink when output and error are the same file: two would write into each other's lines.
   Task<GangReport> run(OutputSink& output, OutputSink& error);
 
@@ -90,6 +69,9 @@ class Run {
   RealWorld& world_;
   RunOptions options_;
   uint64_t open_files_;  // the limit that ranks get
+  Cluster* cluster_ = nullptr;
+  job::Spec spec_;
+  std::vector<std::string> labels_;  // of processes; none when they are ranks of one gang
   Signals& signals_;
   Channel<int> arrived_{4};
   Handle standard_error_{kStandardError, borrowed_};
@@ -141,8 +123,9 @@ Task<void> Run::give_up_output(Scope& writing, bool patient) {
 }
 
 void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSink& error) const {
-  const VerdictOptions style{
+  VerdictOptions style{
       .grace = options_.grace, .timeout = options_.timeout, .colour = error.colour()};
+  if (report.culprit && !labels_.empty()) style.culprit = labels_[*report.culprit];
   printer.print_held_exits();
   if (options_.json) printer.print_event(verdict_json(report, printer.tails()));
   error.text() += verdict_text(report, printer.tails(), style);
@@ -158,14 +141,16 @@ Task<GangReport> Run::run(OutputSink& output, OutputSink& error) {
   const PrintStyle style = options_.json     ? PrintStyle::json
                            : options_.prefix ? PrintStyle::prefixed
                                              : PrintStyle::raw;
-  RunListener printer(options_.ranks, style, output, error);
+  RunListener printer(options_.ranks, style, output, error, labels_);
   Scope pumping;
   pumping.spawn(pump_signals());
   Scope writing;
   writing.spawn(output.write_all());
   if (&error != &output) writing.spawn(error.write_all());
-  GangOptions gang = gang_options();
-  GangReport report = co_await run_gang(world_, std::move(gang), printer, arrived_);
+  Task<GangReport> ranks =
+      cluster_ != nullptr ? run_on_cluster(*cluster_, std::move(spec_), printer, arrived_)
+                          : run_gang(world_, gang_options(), printer, arrived_);
+  GangReport report = co_await std::move(ranks);
   print_verdict(report, printer, error);
   output.close();
   Scope watching;
@@ -207,10 +192,25 @@ struct Outcome {
   int signal = 0;  // that ended the run
 };
 
+// The cluster to run on; nothing when there is none and none is needed.
+Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions& options) {
+  if (options.local) return nullptr;
+  auto cluster = world.run(Cluster::open(world));
+  const bool needed = options.cluster || options.is_job_file();
+  if (!cluster && cluster.error().code() == Code::unavailable && !needed) return nullptr;
+  return cluster;
+}
+
 Result<Outcome> run_with(RunOptions options) {
-  auto before = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * options.ranks);
-  if (!before) return fail(before.error().context(fmt::format("start {} ranks", options.ranks)));
   RealWorld world({.spin = 0s});
+  TRY(const std::unique_ptr<Cluster> cluster, find_cluster(world, options));
+  const uint32_t children = cluster != nullptr ? 0 : options.ranks;
+  auto before = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * children);
+  if (!before) return fail(before.error().context(fmt::format("start {} ranks", options.ranks)));
+  job::Spec spec;
+  if (cluster != nullptr) {
+    TRY(spec, world.run(make_job(world, options, *before)));
+  }
   constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
   TRY(auto signals, Signals::create(world.loop(), kNumbers));
   TRY(auto output, open_standard_stream(world.loop(), kStandardOutput));
@@ -223,7 +223,9 @@ Result<Outcome> run_with(RunOptions options) {
   OutputSink& err = apart ? *apart : out;
   const bool json = options.json;  // then standard error says nothing that output does not
   Run run(world, std::move(options), *before, *signals);
+  if (cluster != nullptr) run.use_cluster(*cluster, std::move(spec));
   const GangReport report = world.run(run.run(out, err));
+  if (cluster != nullptr) world.run(cluster->client->close());
   return Outcome{.code = told_of_losses(report.exit_code(), out, json ? out : err),
                  .signal = report.end == GangEnd::interrupted ? report.signal : 0};
 }

@@ -9,9 +9,13 @@
 namespace tutti::cli {
 
 const std::string_view kRunHelp =
-    R"(tutti run: start a gang of processes on this machine and end it as one
+    R"(tutti run: start a gang of processes and end it as one
 
 usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
+       tutti run [options] JOB.toml
+
+Where a cluster runs (see `tutti up`), it runs there as a job; else on this machine, as a child of
+this command. A job file needs a cluster.
 
   -n RANKS          how many to start (1)
   --timeout TIME    end everything after this long, with exit code 124: 90s, 10m, 1h30m
@@ -20,7 +24,9 @@ usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
   --cwd DIR         the folder the ranks start in
   --no-prefix       print what ranks print, without [rank] before each line
   --json            print events (start, output, exit, verdict) as JSON lines
-  --no-cgroup       keep track of processes without a cgroup
+  --local           on this machine, as a child of this command, cluster or not
+  --cluster         as a job of the cluster, or not at all
+  --no-cgroup       keep track of processes without a cgroup; only of a child of this command
 
 Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as from
 torchrun; its standard input is /dev/null. When one fails, the others are ended and you are told
@@ -37,7 +43,8 @@ namespace {
 
 constexpr std::string_view kOptionNames[] = {"-n",     "--timeout",   "--grace",
                                              "--env",  "--cwd",       "--json",
-                                             "--help", "--no-prefix", "--no-cgroup"};
+                                             "--help", "--no-prefix", "--no-cgroup",
+                                             "--local", "--cluster"};
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -60,6 +67,8 @@ class Parser {
       TRY_DO(option(word));
     }
     for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
+    if (options_.local && options_.cluster)
+      return fail(Code::invalid, "--local and --cluster exclude each other");
     if (options_.command.empty() && !options_.help)
       return fail(Code::invalid,
                   "no command to run; write it after --: tutti run -n 4 -- python train.py");
@@ -86,6 +95,8 @@ class Parser {
     if (name_ == "--json") return flag(options_.json, true);
     if (name_ == "--no-prefix") return flag(options_.prefix, false);
     if (name_ == "--no-cgroup") return flag(options_.use_group, false);
+    if (name_ == "--local") return flag(options_.local, true);
+    if (name_ == "--cluster") return flag(options_.cluster, true);
     return option_with_value();
   }
 

@@ -23,8 +23,12 @@ struct RunOptions {
   bool prefix = true;
   bool json = false;
   bool use_group = true;
+  bool local = false;    // without the cluster, even if there is one
+  bool cluster = false;  // with it, or not at all
   bool help = false;
   std::vector<std::string> command;
+  // "FILE.toml" alone is a job file, to be run on a cluster.
+  bool is_job_file() const { return command.size() == 1 && command[0].ends_with(".toml"); }
 };
 
 // Every rank costs three descriptors; beyond this a host has other troubles.

@@ -5,10 +5,13 @@
 #include <string>
 
 #include "base/version.h"
+#include "cli/agent.h"
+#include "cli/head.h"
 #include "cli/keeper.h"
 #include "cli/record.h"
 #include "cli/run.h"
 #include "cli/sim.h"
+#include "cli/up.h"
 
 namespace tutti::cli {
 namespace {
@@ -48,10 +51,14 @@ int version(int, char**) {
 
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes on this machine and end it as one", run},
+    {"up", "start a cluster on this machine, in the background", up},
+    {"down", "end what runs on this machine in the background", down},
     {"sim", "run a scenario on simulated machines", sim},
     {"record", "read what processes left in their flight recorders", record},
     {"help", "show this list, or all about one command", help},
     {"version", "print the version", version},
+    {"head", "", head},
+    {"agent", "", agent},
     {"keeper", "", keeper},
 };
 

@@ -41,6 +41,7 @@ Task<Result<void>> Agent::run() {
   about.set_name(options_.tree.self.name);
   about.set_address(options_.tree.address);
   about.set_slots(options_.slots);
+  about.set_api(options_.api);
   about.set_version(std::string(kVersion));
   options_.tree.about = about.SerializeAsString();
   tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(options_.tree), *this);
@@ -48,6 +49,7 @@ Task<Result<void>> Agent::run() {
   Scope strands;
   strands_ = &strands;
   co_await adopt_all();
+  if (options_.started) options_.started();
   strands.spawn(tree_->run(**listener));
   strands.spawn(keep_time());
   auto joined = co_await strands.join();
@@ -170,8 +172,18 @@ void Agent::on_lost(const RangeSet& nodes) {
   }
 }
 
+// Jobs that are found again are of the host that had this number.
+void Agent::remember_node() {
+  if (node() == std::exchange(logged_node_, node())) return;
+  cluster::AgentRecord record;
+  record.set_node(node());
+  const std::string bytes = record.SerializeAsString();
+  log_->post(bytes);
+}
+
 void Agent::on_attached() {
   if (options_.announce) {
+    remember_node();
     cluster::Message message;
     cluster::HostAbout& about = *message.mutable_about();
     about.ParseFromString(tree_->about());

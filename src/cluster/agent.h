@@ -26,6 +26,9 @@ struct AgentOptions {
   bool use_groups = true;        // of the kernel, for its keepers
   size_t warm_keepers = 1;       // started before a job wants them
   bool announce = true;          // the head does not know this host beforehand
+  std::string api;               // where users ask it, for the head to tell them
+  int rank_nice = 0;             // what ranks add to the niceness of their keeper
+  std::function<void()> started;  // jobs of before were found again
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
 };
 
@@ -39,6 +42,12 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   TreeNode& tree() { return *tree_; }
   HostJob* find_job(uint64_t job);
+  // Of a job that is here, or was here lately; else null.
+  std::shared_ptr<OutputSpool> output_of(uint64_t job) const;
+  // For who waits for a job to come here; rung when one does.
+  void watch_jobs(Alarm& alarm) { job_watchers_.push_back(&alarm); }
+  void unwatch_jobs(Alarm& alarm) { std::erase(job_watchers_, &alarm); }
+  std::string job_folder(uint64_t job) const override;
   const std::map<uint64_t, std::unique_ptr<HostJob>>& jobs() const { return jobs_; }
   size_t coordinators() const { return coordinators_.size(); }
   const Coordinator* find_coordinator(uint64_t job) const;
@@ -65,6 +74,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void on_directive(NodeId from, const cluster::Directive& directive);
   void on_end(NodeId from, const cluster::End& end);
   void answer_query(NodeId from, const cluster::Query& query);
+  void remember_node();
 
   // JobHost (agent_jobs.cc).
   World& world() override { return world_; }
@@ -75,10 +85,11 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void log_soon(const cluster::HostRecord& record) override;
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper, bool clean) override;
-  std::string job_folder(uint64_t job) const override;
   std::string agent_socket() const override { return options_.folder + "/agent.sock"; }
+  int rank_nice() const override { return options_.rank_nice; }
   HostJob& add_job(uint64_t job);
   Task<void> run_job(HostJob& job);
+  Task<void> remove_old_output();
   Result<KeeperSession*> start_keeper_here();
   void keep_warm();
   Task<void> adopt_all();
@@ -116,6 +127,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, cluster::HostRecord> found_;             // in the log, at the start
   std::map<uint64_t, cluster::CoordinatorRecord> appointed_;  // in the log, at the start
   uint64_t next_serial_ = 1;
+  std::deque<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
+  std::vector<Alarm*> job_watchers_;
+  NodeId logged_node_ = kHead;  // our number, as the log has it
   Alarm time_;
   Scope* strands_ = nullptr;
   bool snapshotting_ = false;

@@ -1,5 +1,6 @@
 // The jobs on an agent's host, and the keepers they have.
 #include <algorithm>
+#include <charconv>
 
 #include "base/log.h"
 #include "cluster/agent.h"
@@ -10,6 +11,10 @@ namespace {
 // Of keepers between two jobs; more are told to leave.
 constexpr size_t kMostIdleKeepers = 64;
 constexpr Duration kKeeperPatience = 5s;
+// Of jobs that ended: those whose processes' ends are remembered, for who follows and comes late,
+// and those whose output is kept on disk.
+constexpr size_t kPastJobs = 32;
+constexpr size_t kKeptOutputs = 256;
 // The log's size at which it is replaced by a snapshot of what is there.
 constexpr uint64_t kLogBytes = 64_MiB;
 
@@ -25,12 +30,47 @@ HostJob& Agent::add_job(uint64_t job) {
   HostJob& added = *made;
   jobs_.emplace(job, std::move(made));
   strands_->spawn(run_job(added));
+  for (Alarm* watcher : job_watchers_) watcher->ring();
   return added;
 }
 
 Task<void> Agent::run_job(HostJob& job) {
   co_await job.run();
-  if (job.over()) jobs_.erase(job.job());
+  if (!job.over()) co_return;
+  past_.emplace_back(job.job(), job.output());
+  if (past_.size() > kPastJobs) past_.pop_front();
+  const bool printed = job.output()->used();
+  jobs_.erase(job.job());
+  if (printed) co_await remove_old_output();
+}
+
+std::shared_ptr<OutputSpool> Agent::output_of(uint64_t job) const {
+  const auto here = jobs_.find(job);
+  if (here != jobs_.end()) return here->second->output();
+  const auto past = std::ranges::find(past_, job, [](const auto& entry) { return entry.first; });
+  return past == past_.end() ? nullptr : past->second;
+}
+
+Task<void> Agent::remove_old_output() {
+  const std::string folder = options_.folder + "/jobs";
+  auto names = co_await world_.disk().list(folder);
+  if (!names || names->size() <= kKeptOutputs) co_return;
+  std::vector<uint64_t> ended;
+  for (const std::string& name : *names) {
+    uint64_t job = 0;
+    std::from_chars(name.data(), name.data() + name.size(), job);
+    if (job != 0 && !jobs_.contains(job)) ended.push_back(job);
+  }
+  std::ranges::sort(ended);
+  const size_t extra = names->size() - kKeptOutputs;
+  ended.resize(std::min(ended.size(), extra));
+  for (const uint64_t job : ended) {
+    const std::string old = job_folder(job);
+    auto files = co_await world_.disk().list(old);
+    const std::vector<std::string> left = files.value_or(std::vector<std::string>());
+    for (const std::string& file : left) (void)co_await world_.disk().remove(old + "/" + file);
+    (void)co_await world_.disk().remove(old);
+  }
 }
 
 void Agent::report(NodeId coordinator, const cluster::JobReport& report) {
@@ -71,6 +111,7 @@ void Agent::log_soon(const cluster::HostRecord& record) {
 
 Task<void> Agent::snapshot_when_large() {
   cluster::AgentSnapshot snapshot;
+  snapshot.add_records()->set_node(logged_node_);
   for (const auto& [id, job] : jobs_)
     if (job->epoch() != 0) *snapshot.add_records()->mutable_host() = job->record();
   for (const auto& [id, hosted] : coordinators_) *snapshot.add_records() = record_of(*hosted);
@@ -197,6 +238,8 @@ Result<void> Agent::replay(const cluster::AgentRecord& record) {
     const uint64_t job = record.coordinator().appointment().job();
     appointed_.erase(job);
     if (!record.coordinator().ended()) appointed_.emplace(job, record.coordinator());
+  } else if (record.node() != kHead && options_.announce) {
+    options_.tree.node = logged_node_ = record.node();
   }
   return {};
 }

@@ -352,6 +352,7 @@ int GangReport::exit_code() const {
       return error->code() == Code::denied || error->code() == Code::invalid ? kNotExecutableCode
                                                                              : 1;
     case GangEnd::keeper_lost: return 1;
+    case GangEnd::killed: return kSignalBase + SIGTERM;
   }
   return 1;
 }

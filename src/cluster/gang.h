@@ -37,6 +37,7 @@ enum class GangEnd : unsigned char {
   output_lost,  // the listener could take no more
   not_started,  // no rank ran
   keeper_lost,  // the keeper died, and everything with it
+  killed,       // with `tutti kill`, on a cluster
 };
 
 enum class OutputEnd : unsigned char {
@@ -67,7 +68,7 @@ struct GangReport {
 
   // Of the culprit (128 + signal when one killed it), 124 for a timeout, 128 + signal when
   // interrupted, 126 or 127 when the command cannot be run, as shells do; 1 when all went well but
-  // not everything could be ended.
+  // not everything could be ended; 128 + SIGTERM when somebody else killed it.
   int exit_code() const;
 };
 

@@ -34,6 +34,7 @@ Task<Result<void>> Head::run() {
   strands_ = &strands;
   strands.spawn(tree_->run(**listener));
   strands.spawn(keep_time());
+  if (options_.started) options_.started();
   auto joined = co_await strands.join();
   strands_ = nullptr;
   const Shield until_done;
@@ -126,6 +127,7 @@ void Head::learn(const cluster::HostAbout& about) {
   cluster::HeadRecord record;
   *record.mutable_host()->mutable_about() = about;
   post(record);
+  strands_->spawn(write_log());
   if (moved) tree_->places_changed();
   place_queued();
 }
@@ -158,6 +160,12 @@ std::string Head::address_of(NodeId node) {
   if (node < hosts_.size() && !hosts_[node].about.address().empty())
     return hosts_[node].about.address();
   return options_.address_of ? options_.address_of(node) : std::string();
+}
+
+std::string Head::place_of(NodeId node) const {
+  if (node >= hosts_.size()) return name_of(node);
+  auto address = Address::parse(hosts_[node].about.address());
+  return address ? address->host : name_of(node);
 }
 
 std::string Head::name_of(NodeId node) const {

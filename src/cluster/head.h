@@ -24,6 +24,7 @@ struct HeadOptions {
   uint32_t roster = 0;
   uint32_t roster_slots = 1;
   std::function<std::string(NodeId)> address_of;  // of the roster
+  std::function<void()> started;  // it has read its log, and listens
 };
 
 class Head final : public TreeUser, private EventLogReader {
@@ -110,7 +111,10 @@ class Head final : public TreeUser, private EventLogReader {
   Job* find(uint64_t job);
   const Job* find(uint64_t job) const;
   cluster::JobInfo info_of(const Job& job) const;
+  cluster::JobInfo full_info_of(const Job& job) const;  // with its hosts
   std::string name_of(NodeId node) const;
+  // The host in its address: what others connect to.
+  std::string place_of(NodeId node) const;
   uint64_t post(const cluster::HeadRecord& record);
   cluster::HeadRecord placed_record(const Job& job) const;
   cluster::HeadRecord changed_record(const Job& job) const;

@@ -124,7 +124,16 @@ cluster::JobInfo Head::info_of(const Job& job) const {
 Result<cluster::JobInfo> Head::info(uint64_t job) const {
   const Job* found = find(job);
   if (found == nullptr) return no_such_job(job);
-  return info_of(*found);
+  return full_info_of(*found);
+}
+
+cluster::JobInfo Head::full_info_of(const Job& job) const {
+  cluster::JobInfo info = info_of(job);
+  for (const NodeId node : nodes_of(job.layout).members()) {
+    info.add_hosts(name_of(node));
+    if (node < hosts_.size()) *info.add_members() = hosts_[node].about;
+  }
+  return info;
 }
 
 Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState seen) {
@@ -138,7 +147,7 @@ Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState se
   if (job != nullptr) std::erase(job->watchers, &alarm);
   if (!woken) co_return fail(woken.error());
   if (job == nullptr) co_return no_such_job(id);
-  co_return info_of(*job);
+  co_return full_info_of(*job);
 }
 
 std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {

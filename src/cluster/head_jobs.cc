@@ -117,9 +117,9 @@ void Head::send_appointment(const Job& job) {
   const RangeSet nodes = nodes_of(job.layout);
   set_pairs(nodes.minus(placement_.alive()), appointment.mutable_lost());
   FoldedNames members;
-  for (const NodeId node : nodes.members()) members.add(name_of(node));
+  for (const NodeId node : nodes.members()) members.add(place_of(node));
   appointment.set_members(members.text());
-  appointment.set_master_address(name_of(nodes.front()));
+  appointment.set_master_address(place_of(nodes.front()));
   send(job.coordinator, message);
 }
 
@@ -223,9 +223,9 @@ void Head::grant(Job& job) {
   *grant.mutable_layout() = job.layout;
   FoldedNames members;
   const RangeSet nodes = nodes_of(job.layout);
-  for (const NodeId node : nodes.members()) members.add(name_of(node));
+  for (const NodeId node : nodes.members()) members.add(place_of(node));
   grant.set_members(members.text());
-  grant.set_master_address(name_of(nodes.front()));
+  grant.set_master_address(place_of(nodes.front()));
   send(job.coordinator, message);
 }
 

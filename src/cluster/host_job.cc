@@ -21,7 +21,7 @@ HostJob::HostJob(JobHost& host, uint64_t job)
       world_(host.world()),
       job_(job),
       alarm_(world_.clock()),
-      output_(world_, host.job_folder(job)) {}
+      output_(std::make_shared<OutputSpool>(world_, host.job_folder(job))) {}
 
 HostJob::~HostJob() = default;
 
@@ -112,7 +112,7 @@ Task<void> HostJob::run() {
   }
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
   const Shield until_done;
-  co_await output_.finish(0s);
+  co_await output_->finish(0s);
 }
 
 cluster::HostRecord HostJob::record() const {
@@ -281,7 +281,7 @@ Task<void> HostJob::end_everything() {
     }
     left_behind = reset_answer_.value_or("");
   }
-  co_await output_.finish(kOutputPatience);
+  co_await output_->finish(kOutputPatience);
   if (Strand::current()->cancelled()) co_return;
   if (keeper_ != nullptr) {
     keeper_->set_user(nullptr);

@@ -46,6 +46,8 @@ class JobHost {
   virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
+  // What ranks add to the niceness of their keeper.
+  virtual int rank_nice() const = 0;
 
  protected:
   ~JobHost() = default;
@@ -71,7 +73,8 @@ class HostJob final : private KeeperUser {
   uint64_t job() const { return job_; }
   uint64_t epoch() const { return directive_.epoch(); }
   const cluster::Directive& directive() const { return directive_; }
-  OutputSpool& output() { return output_; }
+  // Shared with those who follow it, and may be longer there.
+  const std::shared_ptr<OutputSpool>& output() const { return output_; }
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
@@ -155,7 +158,7 @@ class HostJob final : private KeeperUser {
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;
-  OutputSpool output_;
+  std::shared_ptr<OutputSpool> output_;
 };
 
 }  // namespace tutti

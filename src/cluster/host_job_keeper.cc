@@ -36,10 +36,14 @@ void HostJob::on_spawned(KeeperFrame frame) {
       local.pid = static_cast<pid_t>(rank.pid());
       local.moved = world_.clock().now();
       if (local.phase == Phase::starting && !rank.ended()) local.phase = Phase::running;
+      cluster::ProcessEvent started;
+      started.set_process(rank.rank());
+      started.set_pid(rank.pid());
+      output_->note(std::move(started));
       if (rank.has_control_offset()) take_slot(local, rank.control_offset() / kControlPageBytes);
       for (size_t i = 0; i < handles; ++i) {
         const auto stream = static_cast<uint8_t>(i + 1);
-        (void)output_.read_from(rank.rank(), stream, std::move(frame.handles[next + i]));
+        (void)output_->read_from(rank.rank(), stream, std::move(frame.handles[next + i]));
       }
     }
     next += handles;
@@ -94,6 +98,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     local.stopping = false;
     local.row.set_what(cluster::Row::NOT_STARTED);
     local.row.set_message(error.text());
+    local.row.set_count(static_cast<uint64_t>(error.code()));
     local.row.mutable_exit()->set_error(job::NOT_STARTED);
   }
   report_due_ = true;
@@ -126,6 +131,17 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   told.set_by_us(local.stopping);
   told.set_error(classify_exit(exit, local.stopping, false));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
+  cluster::ProcessEvent event;
+  event.set_process(process);
+  event.set_pid(rank.pid());
+  event.set_signal_sent(rank.last_signal_sent());
+  event.set_core_dumped(rank.core_dumped());
+  *event.mutable_exit() = told;
+  event.mutable_exit()->set_user_time_ns(rank.user_time_ns());
+  event.mutable_exit()->set_system_time_ns(rank.system_time_ns());
+  event.mutable_exit()->set_peak_memory_bytes(rank.peak_memory_bytes());
+  event.mutable_exit()->set_lived_ns(rank.lived_ns());
+  output_->note(std::move(event));
   local.stopping = false;
 }
 

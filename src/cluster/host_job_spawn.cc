@@ -47,6 +47,16 @@ void add_standing(const Standing& standing, const std::string& role, keeper::Spa
   rank.add_environment(fmt::format("ROLE_NAME={}", role));
 }
 
+// What a role says of itself is worth more than our choice; what a job took over from the shell
+// that submitted it is not.
+void set_unless_said(std::string_view key, std::string_view value, const job::Role& role,
+                     keeper::Spawn& spawn) {
+  const std::string start = fmt::format("{}=", key);
+  const auto said = [&](const std::string& setting) { return setting.starts_with(start); };
+  if (std::ranges::none_of(role.environment(), said))
+    spawn.add_environment(fmt::format("{}{}", start, value));
+}
+
 }  // namespace
 
 uint32_t HostJob::slot_for(ProcessId process) {
@@ -91,8 +101,8 @@ void HostJob::send_spawn(const RangeSet& processes) {
     *spawn.mutable_arguments() = role.command();
     *spawn.mutable_environment() = spec.environment();
     for (const std::string& setting : role.environment()) spawn.add_environment(setting);
-    spawn.add_environment(fmt::format("MASTER_ADDR={}", directive_.master_address()));
-    spawn.add_environment(fmt::format("MASTER_PORT={}", directive_.master_port()));
+    set_unless_said("MASTER_ADDR", directive_.master_address(), role, spawn);
+    set_unless_said("MASTER_PORT", fmt::format("{}", directive_.master_port()), role, spawn);
     spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
     spawn.add_environment(fmt::format("TUTTI_EPOCH={}", epoch()));
     spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
@@ -100,6 +110,7 @@ void HostJob::send_spawn(const RangeSet& processes) {
     if (spec.has_user()) spawn.set_user(spec.user());
     if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
     spawn.set_open_files(spec.open_files());
+    spawn.set_nice(host_.rank_nice());
     spawn.set_control_arena(kControlArena);
     spawn.set_epoch(epoch());
     for (const ProcessId process : mine.members()) add_rank(process, spawn);

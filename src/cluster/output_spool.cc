@@ -1,6 +1,7 @@
 #include "cluster/output_spool.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/log.h"
 
@@ -14,7 +15,30 @@ constexpr size_t kMostRoom = 64 << 10;
 constexpr size_t kMostWaiting = 4 << 20;
 constexpr Duration kDiskPause = 1ms;
 constexpr size_t kReadBytes = 256 << 10;
-constexpr Duration kFinishPause = 10ms;
+// Events in one message: small enough for it, enough for most hosts at once.
+constexpr size_t kEventsAtOnce = 1024;
+constexpr std::string_view kFileStart = "output-";
+
+void add_piece(std::string& to, uint32_t process, uint8_t stream, Bytes bytes) {
+  const size_t start = to.size();
+  to.resize(start + kSpoolHeaderBytes + bytes.size());
+  std::byte* at = as_mutable_bytes(to).data() + start;
+  store_le(at, process);
+  store_le(at + 4, uint32_t{stream});
+  store_le(at + 8, static_cast<uint32_t>(bytes.size()));
+  if (!bytes.empty()) std::memcpy(at + kSpoolHeaderBytes, bytes.data(), bytes.size());
+}
+
+// Bytes of the whole pieces that stand at the beginning.
+size_t whole_in(Bytes bytes) {
+  size_t whole = 0;
+  while (whole + kSpoolHeaderBytes <= bytes.size()) {
+    const auto size = load_le<uint32_t>(bytes.data() + whole + 8);
+    if (size > kMostRoom || whole + kSpoolHeaderBytes + size > bytes.size()) break;
+    whole += kSpoolHeaderBytes + size;
+  }
+  return whole;
+}
 
 }  // namespace
 
@@ -48,29 +72,40 @@ Task<void> OutputSpool::pump(uint32_t process, uint8_t stream, std::unique_ptr<S
     }
   }
   --open_pipes_;
+  // A job that prints nothing costs no file.
   if (posted_ != 0) add(process, stream, {});
-  ring();
+  if (posted_ == 0) add_piece(silent_ends_, process, stream, {});
+  if (finishing_ != nullptr) finishing_->ring();
 }
 
 void OutputSpool::add(uint32_t process, uint8_t stream, Bytes bytes) {
   if (broken_) return;
-  const size_t start = outbox_.size();
-  outbox_.resize(start + kSpoolHeaderBytes + bytes.size());
-  std::byte* to = as_mutable_bytes(outbox_).data() + start;
-  store_le(to, process);
-  store_le(to + 4, uint32_t{stream});
-  store_le(to + 8, static_cast<uint32_t>(bytes.size()));
-  if (!bytes.empty()) std::memcpy(to + kSpoolHeaderBytes, bytes.data(), bytes.size());
-  posted_ += kSpoolHeaderBytes + bytes.size();
-  if (!std::exchange(is_writing_, true)) strands_.spawn(write_out());
+  posted_ += silent_ends_.size() + kSpoolHeaderBytes + bytes.size();
+  outbox_ += std::exchange(silent_ends_, {});
+  add_piece(outbox_, process, stream, bytes);
+  start_writing();
+}
+
+void OutputSpool::note(cluster::ProcessEvent event) {
+  events_.push_back(std::move(event));
+  if (events_.size() > kMostSpoolEvents) {
+    events_.pop_front();
+    ++events_dropped_;
+  }
+  ring();
 }
 
 void OutputSpool::ring() {
   for (Alarm* follower : followers_) follower->ring();
 }
 
+void OutputSpool::start_writing() {
+  if (!std::exchange(is_writing_, true)) strands_.spawn(write_out());
+}
+
 Task<void> OutputSpool::write_out() {
   const Shield finish_it;  // what was read from a pipe is nowhere else
+  if (!found_) co_await look();
   while (!outbox_.empty()) {
     std::string bytes = std::exchange(outbox_, {});
     const size_t size = bytes.size();
@@ -78,6 +113,7 @@ Task<void> OutputSpool::write_out() {
     if (!written) {
       TUTTI_LOG(error, "cannot keep what a job prints", {{"why", written.error().text()}});
       broken_ = true;
+      break;
     }
     written_ += size;
     ring();
@@ -85,18 +121,68 @@ Task<void> OutputSpool::write_out() {
   is_writing_ = false;
 }
 
+Task<void> OutputSpool::look() {
+  const Shield finish_it;
+  auto found = co_await find_files();
+  if (!found) {
+    TUTTI_LOG(error, "cannot find what a job printed", {{"why", found.error().text()}});
+    broken_ = true;
+  }
+  found_ = true;
+  ring();
+}
+
 std::string OutputSpool::file_name(uint64_t first) const {
-  return fmt::format("{}/output-{:016x}", folder_, first);
+  return fmt::format("{}/{}{:016x}", folder_, kFileStart, first);
+}
+
+// Of an agent before us. What it had not written as a whole piece is lost with it.
+Task<Result<void>> OutputSpool::find_files() {
+  auto names = co_await world_.disk().list(folder_);
+  if (!names && names.error().code() == Code::not_found) co_return {};
+  if (!names) co_return fail(std::move(names).error());
+  for (const std::string& name : *names) {
+    uint64_t first = 0;
+    const char* digits = name.data() + std::min(kFileStart.size(), name.size());
+    const auto parsed = std::from_chars(digits, name.data() + name.size(), first, 16);
+    if (!name.starts_with(kFileStart) || parsed.ec != std::errc()) continue;
+    const std::string path = file_name(first);
+    auto size = co_await whole_pieces(path);
+    if (!size) co_return fail(std::move(size).error());
+    parts_.push_back({first, first + *size, nullptr});
+  }
+  if (parts_.empty()) co_return {};
+  written_ += parts_.back().end;
+  posted_ += parts_.back().end;
+  co_return {};
+}
+
+Task<Result<uint64_t>> OutputSpool::whole_pieces(std::string path) {
+  auto file = co_await world_.disk().open(path, OpenOptions{});
+  if (!file) co_return fail(std::move(file).error());
+  std::string bytes(kReadBytes, '\0');
+  uint64_t place = 0;
+  while (true) {
+    const MutableBytes into = as_mutable_bytes(bytes);
+    auto count = co_await (*file)->read(place, into);
+    if (!count) co_return fail(std::move(count).error());
+    const size_t whole = whole_in(as_bytes(bytes).first(*count));
+    place += whole;
+    if (whole == 0) co_return place;
+  }
 }
 
 Task<Result<void>> OutputSpool::write_piece(std::string bytes) {
-  if (parts_.empty() || parts_.back().end - parts_.back().first >= kSpoolFileBytes) {
+  const bool begins = parts_.empty() || parts_.back().file == nullptr ||
+                      parts_.back().end - parts_.back().first >= kSpoolFileBytes;
+  if (begins) {
     if (parts_.empty()) {
       auto made = co_await world_.disk().make_directories(folder_);
       if (!made) co_return made;
     }
     OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
-    auto file = co_await world_.disk().open(file_name(written_), options);
+    const std::string path = file_name(written_);
+    auto file = co_await world_.disk().open(path, options);
     if (!file) co_return fail(std::move(file).error());
     parts_.push_back({written_, written_, std::move(*file)});
     if (parts_.size() > kSpoolFiles) {
@@ -115,44 +201,86 @@ Task<Result<void>> OutputSpool::write_piece(std::string bytes) {
 
 Task<void> OutputSpool::finish(Duration patience) {
   const Instant until = world_.clock().now() + patience;
+  Alarm alarm(world_.clock());
+  finishing_ = &alarm;
   while (open_pipes_ != 0 && world_.clock().now() < until) {
-    auto slept = co_await world_.clock().sleep(kFinishPause);
-    if (!slept) break;
+    auto woken = co_await alarm.until(until);
+    if (!woken) break;
   }
   strands_.cancel();
   (void)co_await strands_.join();
+  while (is_writing_) {  // somebody who reads looks for files
+    auto woken = co_await alarm.until(kNever);
+    if (!woken) break;
+  }
+  finishing_ = nullptr;
+  if (!outbox_.empty() && !broken_) co_await write_out();
   over_ = true;
   ring();
 }
 
-Task<Result<std::string>> OutputSpool::read(uint64_t& place, Instant deadline) {
+bool OutputSpool::anything_after(const cluster::OutputRequest& from) const {
+  return from.event() < events_dropped_ + events_.size() || (found_ && from.place() < written_);
+}
+
+Task<Result<cluster::OutputPiece>> OutputSpool::read(cluster::OutputRequest from) {
+  if (!found_ && !std::exchange(is_writing_, true)) {
+    co_await look();
+    is_writing_ = false;
+    if (finishing_ != nullptr) {
+      finishing_->ring();
+    } else if (!outbox_.empty()) {
+      start_writing();
+    }
+  }
+  // Whoever reads is told of streams that ended without a word too.
+  if (!over_ && finishing_ == nullptr && !silent_ends_.empty()) {
+    posted_ += silent_ends_.size();
+    outbox_ += std::exchange(silent_ends_, {});
+    start_writing();
+  }
   Alarm alarm(world_.clock());
   followers_.push_back(&alarm);
-  while (place >= written_ && !over_ && world_.clock().now() < deadline) {
-    auto woken = co_await alarm.until(deadline);
-    if (!woken) break;
-  }
+  Result<void> woken;
+  while (!anything_after(from) && !(over_ && !is_writing_) && woken)
+    woken = co_await alarm.until(kNever);
   std::erase(followers_, &alarm);
-  if (place >= written_ || parts_.empty()) co_return std::string();
-  place = std::max(place, parts_.front().first);
+  if (!woken) co_return fail(woken.error());
+  cluster::OutputPiece piece;
+  const uint64_t first = std::max(from.event(), events_dropped_);
+  const uint64_t end = std::min(first + kEventsAtOnce, events_dropped_ + events_.size());
+  for (uint64_t i = first; i < end; ++i) *piece.add_events() = events_[i - events_dropped_];
+  piece.set_event(end);
+  piece.set_place(from.place());
+  if (from.place() < written_ && !parts_.empty()) {
+    uint64_t place = std::max(from.place(), parts_.front().first);
+    auto bytes = co_await read_pieces(place);
+    if (!bytes) co_return fail(std::move(bytes).error());
+    piece.set_place(place);
+    piece.set_pieces(std::move(*bytes));
+  }
+  piece.set_over(over_ && piece.pieces().empty() && piece.events().empty());
+  co_return piece;
+}
+
+// Moves the place on, past what makes no sense there.
+Task<Result<std::string>> OutputSpool::read_pieces(uint64_t& place) {
   const auto after = std::ranges::upper_bound(parts_, place, {}, &Part::first);
-  const Part& part = *std::prev(after);
-  const std::shared_ptr<File> file = part.file;
+  const Part part = *std::prev(after);
+  std::shared_ptr<File> file = part.file;
+  if (file == nullptr) {
+    const std::string path = file_name(part.first);
+    auto opened = co_await world_.disk().open(path, OpenOptions{});
+    if (!opened) co_return fail(std::move(opened).error());
+    file = std::move(*opened);
+  }
   std::string bytes(std::min<uint64_t>(part.end - place, kReadBytes), '\0');
   const uint64_t offset = place - part.first;
   const MutableBytes into = as_mutable_bytes(bytes);
   auto count = co_await file->read(offset, into);
   if (!count) co_return fail(std::move(count).error());
-  bytes.resize(*count);
-  // Only whole pieces; one is never longer than what a pipe holds.
-  size_t whole = 0;
-  while (whole + kSpoolHeaderBytes <= bytes.size()) {
-    const auto size = load_le<uint32_t>(as_bytes(bytes).data() + whole + 8);
-    if (whole + kSpoolHeaderBytes + size > bytes.size()) break;
-    whole += kSpoolHeaderBytes + size;
-  }
-  bytes.resize(whole);
-  place += whole;
+  bytes.resize(whole_in(as_bytes(bytes).first(*count)));
+  place = bytes.empty() ? part.end : place + bytes.size();
   co_return bytes;
 }
 

@@ -4,13 +4,15 @@
 // A file is a sequence of pieces: u32 process, u8 stream (1 output, 2 error), u24 zero, u32 bytes,
 // then the bytes, all little-endian; an empty piece is the end of that stream. A place in the spool
 // is its number of bytes from the beginning of the job; the oldest file goes when there are more
-// than kSpoolFiles.
+// than kSpoolFiles. What became of the processes is kept beside it, in memory only.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cluster/head.pb.h"
 #include "world/alarm.h"
 #include "world/scope.h"
 #include "world/world.h"
@@ -20,46 +22,64 @@ namespace tutti {
 constexpr size_t kSpoolHeaderBytes = 12;
 constexpr uint64_t kSpoolFileBytes = 64_MiB;
 constexpr size_t kSpoolFiles = 4;
+// Of the processes of one job on one host, restarts included; the oldest go.
+constexpr size_t kMostSpoolEvents = 1 << 16;
 
 class OutputSpool {
  public:
-  // Of a job that printed here before, files are found again.
+  // Of a job that printed here before, files are found again when the first is read or written.
   OutputSpool(World& world, std::string folder);
 
   // Takes a pipe and reads it to its end.
   Result<void> read_from(uint32_t process, uint8_t stream, Handle pipe);
   size_t open_pipes() const { return open_pipes_; }
+  void note(cluster::ProcessEvent event);
+  // Nothing more will come; what is in files can be read.
+  void close() { over_ = true; }
   // Gives up pipes that somebody outside of the job still holds, and writes what is left.
   Task<void> finish(Duration patience);
+  // Something was printed.
+  bool used() const { return posted_ != 0; }
 
-  // What was printed from this place on, in whole pieces, waiting until there is some. Nothing once
-  // all pipes have ended and all was read. `place` moves on, also past what was dropped.
-  Task<Result<std::string>> read(uint64_t& place, Instant deadline);
+  // What happened and was printed from these places on, in whole pieces, waiting until there is
+  // some; what was dropped is passed over. `over` when all has ended and all was read.
+  Task<Result<cluster::OutputPiece>> read(cluster::OutputRequest from);
 
  private:
   Task<void> pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe);
+  void start_writing();
   Task<void> write_out();
+  Task<void> look();
+  Task<Result<void>> find_files();
+  Task<Result<uint64_t>> whole_pieces(std::string path);
   Task<Result<void>> write_piece(std::string bytes);
+  Task<Result<std::string>> read_pieces(uint64_t& place);
   void add(uint32_t process, uint8_t stream, Bytes bytes);
   void ring();
+  bool anything_after(const cluster::OutputRequest& from) const;
   std::string file_name(uint64_t first) const;
 
   struct Part {
     uint64_t first;  // its place
     uint64_t end;
-    std::shared_ptr<File> file;  // shared with who reads it
+    std::shared_ptr<File> file;  // shared with who reads it; null until it is wanted
   };
   World& world_;
   std::string folder_;
   std::vector<Part> parts_;
   std::string outbox_;
-  uint64_t posted_ = 0;   // the place after all that was added
-  uint64_t written_ = 0;  // and after all that is in files
+  std::string silent_ends_;  // of streams, for the time when there is something to read
+  uint64_t posted_ = 0;      // the place after all that was added
+  uint64_t written_ = 0;     // and after all that is in files
+  std::deque<cluster::ProcessEvent> events_;
+  uint64_t events_dropped_ = 0;
   size_t open_pipes_ = 0;
+  bool found_ = false;  // the files of before
   bool is_writing_ = false;
   bool broken_ = false;  // the disk takes no more: what comes is dropped
   bool over_ = false;
   std::vector<Alarm*> followers_;
+  Alarm* finishing_ = nullptr;
   Scope strands_{Scope::Root{}};
 };
 

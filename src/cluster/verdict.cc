@@ -78,9 +78,11 @@ class Text {
   std::string text_;
 };
 
-void tell_culprit(const GangReport& report, std::span<const RankTail> tails, Text& text) {
+void tell_culprit(const GangReport& report, std::span<const RankTail> tails,
+                  const std::string& name, Text& text) {
   const RankReport& rank = report.ranks[*report.culprit];
-  text.headline(fmt::format("rank {} failed first: {}", *report.culprit, rank.exit->text()),
+  const std::string who = name.empty() ? fmt::format("rank {}", *report.culprit) : name;
+  text.headline(fmt::format("{} failed first: {}", who, rank.exit->text()),
                 fmt::format(", after {}", format_duration(rank.lived)));
   const Tail tail = telling_tail(tails[*report.culprit]);
   if (!tail.lines->lines().empty()) {
@@ -149,6 +151,7 @@ std::string_view end_name(GangEnd end) {
     case GangEnd::output_lost: return "output_lost";
     case GangEnd::not_started: return "not_started";
     case GangEnd::keeper_lost: return "keeper_lost";
+    case GangEnd::killed: return "killed";
   }
   return "unknown";
 }
@@ -190,7 +193,7 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
       tell_left(report, text);
       return text.take();
     case GangEnd::rank_failed:
-      tell_culprit(report, tails, text);
+      tell_culprit(report, tails, options.culprit, text);
       ended = "ended because of it:";
       break;
     case GangEnd::timed_out:
@@ -200,6 +203,9 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
     case GangEnd::interrupted:
       text.headline(fmt::format("interrupted by {}", signal_name(report.signal)),
                     still_running(report));
+      break;
+    case GangEnd::killed:
+      text.headline("killed by somebody else, with `tutti kill`", still_running(report));
       break;
     case GangEnd::output_lost:
     case GangEnd::keeper_lost: text.headline(report.error->text(), still_running(report)); break;

@@ -20,6 +20,7 @@ struct VerdictOptions {
   Duration grace{};
   std::optional<Duration> timeout;
   bool colour = false;
+  std::string culprit;  // what the first to fail is called; "" is "rank N"
 };
 
 // Several lines, each ended; "" when every rank finished. Begins with who failed first and why,

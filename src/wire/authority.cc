@@ -87,7 +87,7 @@ Result<X509Pointer> draft_certificate(const Draft& draft, EVP_PKEY& key) {
   return certificate;
 }
 
-Result<void> sign(X509& certificate, X509& issuer, EVP_PKEY& issuer_key) {
+Result<void> sign_with(X509& certificate, X509& issuer, EVP_PKEY& issuer_key) {
   if (X509_set_issuer_name(&certificate, X509_get_subject_name(&issuer)) != 1 ||
       X509_sign(&certificate, &issuer_key, EVP_sha256()) == 0)
     return openssl_failed("signing a certificate");
@@ -128,7 +128,7 @@ Result<Authority> Authority::create(const std::string& cluster, int64_t now_unix
                                         {NID_key_usage, "critical,keyCertSign,cRLSign"},
                                         {NID_subject_key_identifier, "hash"}});
   if (!extended) return openssl_failed("making the authority's certificate");
-  TRY_DO(sign(*certificate, *certificate, *key));
+  TRY_DO(sign_with(*certificate, *certificate, *key));
   return Authority(cluster, certificate.release(), key.release());
 }
 
@@ -167,7 +167,22 @@ std::string Authority::key_pem() const {
   return bio_text(*bio);
 }
 
-Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_unix_s) const {
+Result<SigningRequest> SigningRequest::make() {
+  TRY(const KeyPointer key, make_key());
+  const OpensslPointer<X509_REQ, X509_REQ_free> request(X509_REQ_new());
+  const BioPointer key_bio = write_bio();
+  const BioPointer request_bio = write_bio();
+  if (!request || X509_REQ_set_pubkey(request.get(), key.get()) != 1 ||
+      X509_REQ_sign(request.get(), key.get(), EVP_sha256()) == 0 ||
+      PEM_write_bio_PKCS8PrivateKey(key_bio.get(), key.get(), nullptr, nullptr, 0, nullptr,
+                                    nullptr) != 1 ||
+      PEM_write_bio_X509_REQ(request_bio.get(), request.get()) != 1)
+    return openssl_failed("making a signing request");
+  return SigningRequest{bio_text(*key_bio), bio_text(*request_bio)};
+}
+
+Result<x509_st*> Authority::certify(evp_pkey_st& key, const IssueOptions& options,
+                                    int64_t now_unix_s) const {
   TRY_DO(check_name("name", options.name));
   if (options.lifetime_s <= 0 || options.lifetime_s > kAuthorityLifetime_s)
     return fail(Code::invalid, "a certificate lives for 1 second to {} days, not {} seconds",
@@ -182,8 +197,7 @@ Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_un
   const Identity identity{cluster_, options.role, options.name};
   const Draft draft{"", options.name, now_unix_s - kClockSkew_s,
                     std::min(now_unix_s + options.lifetime_s - 1, authority_end)};
-  TRY(KeyPointer key, make_key());
-  TRY(X509Pointer leaf, draft_certificate(draft, *key));
+  TRY(X509Pointer leaf, draft_certificate(draft, key));
   const bool extended =
       add_extensions(*leaf, *certificate_,
                      {{NID_basic_constraints, "critical,CA:FALSE"},
@@ -192,9 +206,34 @@ Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_un
                       {NID_authority_key_identifier, "keyid:always"},
                       {NID_subject_alt_name, "critical,URI:" + identity_uri(identity)}});
   if (!extended) return openssl_failed("making a certificate");
-  TRY_DO(sign(*leaf, *certificate_, *key_));
+  TRY_DO(sign_with(*leaf, *certificate_, *key_));
+  return leaf.release();
+}
+
+Result<Certificate> Authority::issue(const IssueOptions& options, int64_t now_unix_s) const {
+  TRY(KeyPointer key, make_key());
+  TRY(x509_st* const leaf, certify(*key, options, now_unix_s));
   X509_up_ref(certificate_.get());
-  return Certificate::make(key.release(), leaf.release(), certificate_.get());
+  return Certificate::make(key.release(), leaf, certificate_.get());
+}
+
+Result<std::string> Authority::sign(std::string_view request_pem, const IssueOptions& options,
+                                    int64_t now_unix_s) const {
+  if (request_pem.size() > kMaxSigningRequestBytes)
+    return fail(Code::invalid, "a signing request has {} bytes at most", kMaxSigningRequestBytes);
+  const BioPointer bio = read_bio(request_pem);
+  const OpensslPointer<X509_REQ, X509_REQ_free> request(
+      PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
+  EVP_PKEY* key = request ? X509_REQ_get0_pubkey(request.get()) : nullptr;
+  const bool proven = key != nullptr && EVP_PKEY_is_a(key, "EC") == 1 &&
+                      X509_REQ_verify(request.get(), key) == 1;
+  ERR_clear_error();
+  if (!proven) return fail(Code::invalid, "the signing request is damaged, or of another's key");
+  TRY(x509_st* const made, certify(*key, options, now_unix_s));
+  const X509Pointer leaf(made);
+  const BioPointer text = write_bio();
+  TUTTI_ASSERT(PEM_write_bio_X509(text.get(), leaf.get()) == 1, "PEM of a certificate");
+  return bio_text(*text);
 }
 
 }  // namespace tutti::wire

@@ -24,6 +24,15 @@ struct IssueOptions {
   int64_t lifetime_s = kDefaultLifetime_s;  // ends with the authority's own, at the latest
 };
 
+// A key, and the request for a certificate over it that proves that we have it, both as PEM.
+struct SigningRequest {
+  std::string key_pem;
+  std::string request_pem;
+
+  static Result<SigningRequest> make();
+};
+constexpr size_t kMaxSigningRequestBytes = 4 << 10;  // one takes about 400
+
 class Authority {
  public:
   static Result<Authority> create(const std::string& cluster, int64_t now_unix_s);
@@ -35,8 +44,12 @@ class Authority {
 
   // A new key and a certificate over it that says who its holder is.
   Result<Certificate> issue(const IssueOptions& options, int64_t now_unix_s) const;
+  // A certificate, as PEM, over the key of a request; what else the request says does not count.
+  Result<std::string> sign(std::string_view request_pem, const IssueOptions& options,
+                           int64_t now_unix_s) const;
 
  private:
+  Result<x509_st*> certify(evp_pkey_st& key, const IssueOptions& options, int64_t now_unix_s) const;
   Authority(std::string cluster, x509_st* certificate, evp_pkey_st* key);
 
   std::string cluster_;

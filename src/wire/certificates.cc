@@ -1,7 +1,9 @@
 #include "wire/certificates.h"
 
+#include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
 
 #include <array>
 #include <optional>
@@ -82,6 +84,29 @@ Result<std::string> key_fingerprint(std::string_view certificate_pem) {
   if (!certificate)
     return fail(Code::corrupt, "the certificate is damaged ({})", take_openssl_errors());
   return key_fingerprint(*certificate);
+}
+
+std::string public_key(std::string_view certificate_pem) {
+  const BioPointer bio = read_bio(certificate_pem);
+  const X509Pointer certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  TUTTI_ASSERT(certificate != nullptr, "a certificate that was read before");
+  EVP_PKEY* key = X509_get0_pubkey(certificate.get());
+  EVP_PKEY_set_utf8_string_param(key, OSSL_PKEY_PARAM_EC_POINT_CONVERSION_FORMAT, "compressed");
+  std::string bytes(kPublicKeyBytes, '\0');
+  size_t size = 0;
+  const int got = EVP_PKEY_get_octet_string_param(
+      key, OSSL_PKEY_PARAM_PUB_KEY, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+      &size);
+  TUTTI_ASSERT(got == 1 && size == kPublicKeyBytes, "a key of P-256");
+  return bytes;
+}
+
+std::string random_secret(size_t bytes) {
+  std::string secret(bytes, '\0');
+  const int made =
+      RAND_bytes(reinterpret_cast<unsigned char*>(secret.data()), static_cast<int>(bytes));
+  TUTTI_ASSERT(made == 1, "the kernel has random bytes");
+  return secret;
 }
 
 Result<Certificate> Certificate::make(evp_pkey_st* key, x509_st* leaf, x509_st* authority) {

@@ -18,6 +18,7 @@ struct evp_pkey_st;
 
 namespace tutti::wire {
 
+constexpr size_t kPublicKeyBytes = 33;  // a compressed point of P-256
 constexpr size_t kMaxCertificateFileBytes = 64 << 10;  // three PEM blocks take about 2 KiB
 
 class Certificate {
@@ -49,5 +50,9 @@ Result<Claim> read_claim(x509_st& certificate);
 // SHA-256 of the certificate's public key, in hex: what Claim::authority holds.
 std::string key_fingerprint(x509_st& certificate);
 Result<std::string> key_fingerprint(std::string_view certificate_pem);
+// The key itself; of a certificate that was read before.
+std::string public_key(std::string_view certificate_pem);
+// Bytes nobody can guess.
+std::string random_secret(size_t bytes);
 
 }  // namespace tutti::wire

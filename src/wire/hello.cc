@@ -50,14 +50,16 @@ Result<void> check_versions(const proto::Hello& hello, const ConnectionOptions& 
               options.highest_version);
 }
 
-// What the seal has proven stands; where it proves no cluster (Unix sockets), the hello's word is
-// taken for role and name.
+// What the seal has proven stands, also that somebody has proven nothing; where it proves no cluster
+// (Unix sockets), the hello's word is taken for role and name. A guest takes any cluster's head that
+// its seal took.
 Result<Identity> identify(const proto::Hello& hello, const Identity& proven,
                           const ConnectionOptions& options) {
+  if (proven.role == Role::guest) return Identity{"", Role::guest, "nobody"};
   if (hello.role() > static_cast<uint32_t>(Role::worker))
     return fail(Code::invalid, "role {} is not known here", hello.role());
   Identity claimed{hello.cluster(), static_cast<Role>(hello.role()), hello.name()};
-  if (claimed.cluster != options.self.cluster)
+  if (claimed.cluster != options.self.cluster && options.self.role != Role::guest)
     return fail(Code::denied, "{} {} is of cluster '{}', this is cluster '{}'",
                 role_name(claimed.role), claimed.name, claimed.cluster, options.self.cluster);
   const bool is_proven = !proven.cluster.empty();

@@ -1,5 +1,6 @@
 #include "wire/openssl.h"
 
+#include <openssl/core_names.h>
 #include <openssl/err.h>
 
 #include "base/assert.h"
@@ -29,6 +30,21 @@ std::string bio_text(BIO& bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(&bio, &data);
   return {data, static_cast<size_t>(size)};
+}
+
+Result<KeyPointer> key_from(std::string_view public_key) {
+  OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, const_cast<char*>("P-256"), 0),
+      OSSL_PARAM_construct_octet_string(OSSL_PKEY_PARAM_PUB_KEY,
+                                        const_cast<char*>(public_key.data()), public_key.size()),
+      OSSL_PARAM_construct_end()};
+  const OpensslPointer<EVP_PKEY_CTX, EVP_PKEY_CTX_free> context(
+      EVP_PKEY_CTX_new_from_name(nullptr, "EC", nullptr));
+  EVP_PKEY* key = nullptr;
+  if (!context || EVP_PKEY_fromdata_init(context.get()) != 1 ||
+      EVP_PKEY_fromdata(context.get(), &key, EVP_PKEY_PUBLIC_KEY, params) != 1)
+    return fail(Code::invalid, "this is no public key: {}", take_openssl_errors());
+  return KeyPointer(key);
 }
 
 }  // namespace tutti::wire

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
+
 namespace tutti::wire {
 
 template <auto kFree>
@@ -30,6 +32,9 @@ using BioPointer = OpensslPointer<BIO, BIO_free_all>;
 
 // Empties this thread's queue of OpenSSL errors; the earliest is the cause. "no details" if empty.
 std::string take_openssl_errors();
+
+// The key with these bytes (kPublicKeyBytes of them).
+Result<KeyPointer> key_from(std::string_view public_key);
 
 // Text in memory, to read PEM from; `text` must outlive it.
 BioPointer read_bio(std::string_view text);

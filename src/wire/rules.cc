@@ -10,8 +10,8 @@ namespace tutti::wire {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kRoleNames = {"user", "agent", "head", "keeper",
-                                                        "worker"};
+constexpr std::array<std::string_view, 6> kRoleNames = {"user",   "agent",  "head",
+                                                        "keeper", "worker", "guest"};
 constexpr std::string_view kScheme = "tutti://";
 
 bool is_name_character(char c) {

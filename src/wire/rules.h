@@ -43,6 +43,7 @@ class Roles {
   constexpr Roles(std::initializer_list<Role> roles) {
     for (const Role role : roles) bits_ |= bit(role);
   }
+  // Those that certificates are made for.
   static constexpr Roles all() {
     return {Role::user, Role::agent, Role::head, Role::keeper, Role::worker};
   }

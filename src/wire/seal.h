@@ -16,7 +16,8 @@
 
 namespace tutti::wire {
 
-enum class Role : unsigned char { user, agent, head, keeper, worker };
+// A guest has shown no certificate: only an Expectation that names the role lets one in.
+enum class Role : unsigned char { user, agent, head, keeper, worker, guest };
 
 // Who is at the other end, proven by a certificate or told by the kernel.
 struct Identity {

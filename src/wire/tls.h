@@ -30,13 +30,18 @@ constexpr uint64_t kRecordsPerKey = 1 << 23;
 class TlsContext {
  public:
   static Result<std::shared_ptr<const TlsContext>> make(Certificate certificate);
+  // For connecting without a certificate, to whom the authority with this public key vouches for.
+  static Result<std::shared_ptr<const TlsContext>> make_guest(std::string authority_key);
 
   ssl_ctx_st* get() const { return context_.get(); }
-  const Claim& claim() const { return certificate_.claim(); }
+  const Claim& claim() const { return claim_; }
+  // Of a guest; else empty.
+  const std::string& authority_key() const { return authority_key_; }
 
  private:
-  TlsContext(Certificate certificate, ssl_ctx_st* context);
-  Certificate certificate_;
+  TlsContext(Claim claim, std::string authority_key, ssl_ctx_st* context);
+  Claim claim_;
+  std::string authority_key_;
   std::shared_ptr<ssl_ctx_st> context_;
 };
 

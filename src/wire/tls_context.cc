@@ -32,8 +32,10 @@ void drop_what_we_do_not_use(SSL_CTX& context) {
 
 }  // namespace
 
-TlsContext::TlsContext(Certificate certificate, ssl_ctx_st* context)
-    : certificate_(std::move(certificate)), context_(context, SSL_CTX_free) {}
+TlsContext::TlsContext(Claim claim, std::string authority_key, ssl_ctx_st* context)
+    : claim_(std::move(claim)),
+      authority_key_(std::move(authority_key)),
+      context_(context, SSL_CTX_free) {}
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::make(Certificate certificate) {
   SslContextPointer context(SSL_CTX_new(TLS_method()));
@@ -46,7 +48,19 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(Certificate certifica
   drop_what_we_do_not_use(*context);
   verify_with_attached(*context);
   return std::shared_ptr<const TlsContext>(
-      new TlsContext(std::move(certificate), context.release()));
+      new TlsContext(certificate.claim(), "", context.release()));
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::make_guest(std::string authority_key) {
+  SslContextPointer context(SSL_CTX_new(TLS_method()));
+  if (!context || !choose_algorithms(*context))
+    return fail(Code::internal, "OpenSSL makes no context: {}", take_openssl_errors());
+  drop_what_we_do_not_use(*context);
+  verify_with_attached(*context);
+  Claim nobody;
+  nobody.identity.role = Role::guest;
+  return std::shared_ptr<const TlsContext>(
+      new TlsContext(std::move(nobody), std::move(authority_key), context.release()));
 }
 
 }  // namespace tutti::wire

@@ -86,6 +86,31 @@ void verify_with_attached(ssl_ctx_st& context) {
 
 void attach_verifier(ssl_st& ssl, TlsVerifier& verifier) { SSL_set_app_data(&ssl, &verifier); }
 
+void allow_guests(ssl_st& ssl) { SSL_set_verify(&ssl, SSL_VERIFY_PEER, nullptr); }
+
+Result<Identity> verify_head(x509_store_ctx_st& chain, const std::string& authority_key,
+                             int64_t now_unix_s) {
+  X509& leaf = *X509_STORE_CTX_get0_cert(&chain);
+  TRY(const KeyPointer key, key_from(authority_key));
+  const bool vouched = X509_verify(&leaf, key.get()) == 1;
+  ERR_clear_error();
+  auto claim = read_claim(leaf);
+  if (!vouched || !claim) {
+    X509_STORE_CTX_set_error(&chain, verify_error_of(Refusal::unknown_authority));
+    return fail(Code::denied,
+                "the authority of the token did not sign the certificate of the other side: the "
+                "token is of another cluster, or the address is");
+  }
+  claim->authority = key_fingerprint(leaf);
+  Claim ours = *claim;  // the cluster is whichever the authority's is
+  const Expectation expected{.roles = {Role::head}, .name = ""};
+  if (const auto refused = judge(*claim, ours, expected, Side::connecting, now_unix_s)) {
+    X509_STORE_CTX_set_error(&chain, verify_error_of(refused->why));
+    return fail(Code::denied, "{}", refused->text);
+  }
+  return claim->identity;
+}
+
 Result<Identity> verify_peer(x509_store_ctx_st& chain, const Claim& ours,
                              const Expectation& expected, Side side, int64_t now_unix_s) {
   auto vouched = our_authority_vouches(chain, now_unix_s);

@@ -24,6 +24,13 @@ class TlsVerifier {
 void verify_with_attached(ssl_ctx_st& context);
 void attach_verifier(ssl_st& ssl, TlsVerifier& verifier);
 
+// Lets those in who show no certificate.
+void allow_guests(ssl_st& ssl);
+
+// Whether the authority with this public key vouches for a head. Gives who it is, or Code::denied.
+Result<Identity> verify_head(x509_store_ctx_st& chain, const std::string& authority_key,
+                             int64_t now_unix_s);
+
 // Checks signatures, then the rules. Gives who they are, or Code::denied.
 Result<Identity> verify_peer(x509_store_ctx_st& chain, const Claim& ours,
                              const Expectation& expected, Side side, int64_t now_unix_s);

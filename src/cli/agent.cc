@@ -1,0 +1,79 @@
+#include "cli/agent.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "cli/daemon.h"
+#include "cluster/agent_api.h"
+#include "world/real/background.h"
+#include "world/real/this_process.h"
+#include "world/semaphore.h"
+
+namespace tutti::cli {
+namespace {
+
+// An agent that waits behind its ranks for a processor is taken for dead.
+constexpr int kAgentNice = -5;
+constexpr int kRankNice = 1;
+// Pipes of ranks, keepers, control pages and connections; the kernel's usual limit is 1024.
+constexpr uint64_t kOpenFiles = 65'536;
+
+Task<Result<void>> serve_users(Event& started, AgentApi& api, Listener& here, Listener& anywhere) {
+  CO_TRY_DO(co_await started.wait());
+  Scope serving;
+  serving.spawn(api.serve(here));
+  serving.spawn(api.serve(anywhere));
+  co_return co_await serving.join();
+}
+
+AgentOptions agent_options(const DaemonContext& context, const wire::Identity& identity,
+                           const Address& api) {
+  const Machine& machine = context.machine;
+  const Address listen = *Address::parse(machine.listen);
+  AgentOptions options;
+  options.tree.self = identity;
+  tree::Place head;
+  head.set_node(kHead);
+  head.set_address(machine.head_tree);
+  options.tree.places = {head};
+  options.listen = Address::tcp(listen.host, 0);
+  options.folder = context.home.agent_folder();
+  options.slots = machine.slots != 0 ? machine.slots : usable_cores();
+  options.keeper.command = {"/proc/self/exe", "keeper"};
+  options.keeper.environment = own_environment();
+  options.api = Address::tcp(listen.host, api.port).text();
+  options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
+  return options;
+}
+
+Task<Result<void>> body(DaemonContext& context) {
+  RealWorld& world = context.world;
+  const Machine& machine = context.machine;
+  if (auto allowed = allow_open_files(kOpenFiles); !allowed)
+    TUTTI_LOG(warn, "few open files", {{"why", allowed.error().text()}});
+  auto credential = co_await credential_of(context, wire::Role::agent, machine.name);
+  if (!credential) co_return fail(std::move(credential).error());
+  CO_TRY(const Address listen, Address::parse(machine.listen));
+  Address socket = context.home.agent_socket();
+  auto here = co_await world.network().listen(std::move(socket));
+  if (!here) co_return fail(std::move(here).error());
+  Address any_port = Address::tcp(listen.host, 0);
+  auto anywhere = co_await world.network().listen(std::move(any_port));
+  if (!anywhere) co_return fail(anywhere.error().context("listen for users"));
+
+  Event started;
+  AgentOptions options = agent_options(context, credential->identity, (*anywhere)->address());
+  options.started = [&started] { started.set(); };
+  Agent agent(world, *credential->seals, std::move(options));
+  AgentApi api(world, *credential->seals, agent, credential->identity);
+  Scope strands;
+  strands.spawn(agent.run());
+  strands.spawn(serve_users(started, api, **here, **anywhere));
+  co_return co_await strands.join();
+}
+
+}  // namespace
+
+int agent(int argc, char** argv) { return run_daemon("agent", argc, argv, body); }
+
+}  // namespace tutti::cli

@@ -1,0 +1,70 @@
+#include "cli/cluster.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "wire/authority_folder.h"
+#include "world/real/real_world.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr int kFailed = 1;
+
+Task<Result<int>> run_body(World& world, Task<Result<int>> (*body)(Cluster&, void*),
+                           void* options) {
+  auto cluster = co_await Cluster::open(world);
+  if (!cluster) co_return fail(std::move(cluster).error());
+  auto code = co_await body(**cluster, options);
+  co_await (*cluster)->client->close();
+  co_return code;
+}
+
+}  // namespace
+
+Task<Result<std::unique_ptr<Cluster>>> Cluster::open(World& world) {
+  CO_TRY(Home home, Home::open());
+  auto machine = co_await load_machine(world, home);
+  if (!machine && machine.error().code() == Code::not_found) co_return fail(no_cluster());
+  if (!machine) co_return fail(std::move(machine).error());
+  CO_TRY(auto seals, wire::CertifiedSeals::make(world, std::nullopt));
+  auto cluster = std::make_unique<Cluster>(
+      Cluster{world, std::move(home), std::move(*machine), std::move(seals), nullptr});
+  ClientOptions options{.head = cluster->home.head_socket(),
+                        .own_host = cluster->machine.name,
+                        .own_agent = cluster->home.agent_socket(),
+                        .self = cluster->machine.user_identity()};
+  if (!cluster->machine.has_head) {
+    CO_TRY(options.head, Address::parse(cluster->machine.head_api));
+    CO_TRY_DO(co_await cluster->load_certificate());
+  }
+  cluster->client = std::make_unique<ClusterClient>(world, *cluster->seals, std::move(options));
+  auto connected = co_await cluster->client->connect();
+  if (connected) co_return cluster;
+  const Code code = connected.error().code();
+  if (!cluster->machine.has_head)
+    co_return fail(connected.error().context(fmt::format(
+        "ask the head of cluster {} at {}", cluster->machine.cluster, cluster->machine.head_api)));
+  if (code == Code::unavailable || code == Code::not_found) co_return fail(no_cluster());
+  co_return fail(std::move(connected).error());
+}
+
+Task<Result<void>> Cluster::load_certificate() {
+  const std::string path =
+      wire::certificate_path(home.cluster_folder(), wire::Role::user, machine.user);
+  auto certificate = co_await wire::load_certificate(world, path);
+  if (!certificate) co_return fail(std::move(certificate).error());
+  co_return seals->renew(std::move(*certificate));
+}
+
+int with_cluster(std::string_view verb, Task<Result<int>> (*body)(Cluster& cluster, void* options),
+                 void* options) {
+  RealWorld world({.spin = 0s});
+  auto code = world.run(run_body(world, body, options));
+  if (code) return *code;
+  fmt::print(stderr, "tutti {}: {}\n", verb, code.error().text());
+  return kFailed;
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,36 @@
+// What the programs that run in the background have in common.
+#pragma once
+
+#include <string_view>
+
+#include "cli/home.h"
+#include "wire/certificates.h"
+#include "wire/seals.h"
+#include "world/real/real_world.h"
+
+namespace tutti::cli {
+
+// How long a certificate of this machine's programs holds. Nobody renews them while they run: a
+// year of running.
+constexpr int64_t kProgramLifetime_s = 365 * 86'400;
+
+// Everything a daemon is given.
+struct DaemonContext {
+  RealWorld& world;
+  Home home;
+  Machine machine;
+};
+
+// Runs it until SIGTERM or SIGINT, which cancel it. `program` is "head" or "agent": it takes its
+// pid file, and is what people are told it is. Gives the exit code.
+int run_daemon(std::string_view program, int argc, char** argv,
+               Task<Result<void>> (*body)(DaemonContext& context));
+
+// The machine's certificate of this role, and seals with it.
+struct Credential {
+  wire::Identity identity;
+  std::unique_ptr<wire::CertifiedSeals> seals;
+};
+Task<Result<Credential>> credential_of(DaemonContext& context, wire::Role role, std::string name);
+
+}  // namespace tutti::cli

@@ -1,0 +1,94 @@
+// What becomes a job: a command with its options, or a job file.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/cluster_run.h"
+#include "cli/run_environment.h"
+#include "cluster/job_defaults.h"
+#include "cluster/job_file.h"
+#include "cluster/job_limits.h"
+#include "world/real/background.h"
+
+namespace tutti::cli {
+namespace {
+
+// As a name of a job may be: the command's last part, without what may not be in one.
+std::string name_of(const std::string& command) {
+  std::string name;
+  for (const char letter : std::filesystem::path(command).filename().string()) {
+    const bool plain = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+                       (letter >= '0' && letter <= '9');
+    if (plain || (!name.empty() && (letter == '-' || letter == '_' || letter == '.')))
+      name += letter;
+  }
+  return name.empty() ? "run" : name.substr(0, kMostNameBytes);
+}
+
+std::string absolute(const std::string& folder) {
+  if (folder.empty()) return current_folder();
+  return folder.starts_with('/') ? folder : current_folder() + "/" + folder;
+}
+
+job::Spec job_of_command(World& world, const RunOptions& options) {
+  job::Spec spec = default_job();
+  spec.set_name(name_of(options.command.front()));
+  spec.set_grace_ns(to_ns(options.grace));
+  if (options.timeout) spec.set_timeout_ns(to_ns(*options.timeout));
+  for (std::string& setting : environment_of_ranks(options, world.random()))
+    spec.add_environment(std::move(setting));
+  job::Role& role = *spec.add_roles();
+  role = default_role(job::Role::GANG);
+  role.set_name("rank");
+  role.set_count(options.ranks);
+  role.clear_budgets();  // it ends as one
+  for (const std::string& word : options.command) role.add_command(word);
+  if (!options.master_address.empty())
+    role.add_environment("MASTER_ADDR=" + options.master_address);
+  if (options.master_port != 0)
+    role.add_environment(fmt::format("MASTER_PORT={}", options.master_port));
+  return spec;
+}
+
+Task<Result<job::Spec>> job_of_file(World& world, const RunOptions& options) {
+  const std::string path = options.command.front();
+  auto text = co_await read_file(world.disk(), path, kMostJobBytes);
+  if (!text) co_return fail(std::move(text).error());
+  auto spec = parse_job_file(*text, path);
+  if (!spec) co_return spec;
+  // Ours first: what the file says stands behind it, and counts.
+  auto said = spec->environment();
+  spec->clear_environment();
+  for (std::string& setting : environment_of_ranks(options, world.random()))
+    spec->add_environment(std::move(setting));
+  spec->mutable_environment()->MergeFrom(said);
+  co_return spec;
+}
+
+}  // namespace
+
+Task<Result<job::Spec>> make_job(World& world, RunOptions options, uint64_t open_files) {
+  job::Spec spec;
+  if (options.is_job_file()) {
+    auto read = co_await job_of_file(world, options);
+    if (!read) co_return read;
+    spec = std::move(*read);
+  } else {
+    spec = job_of_command(world, options);
+  }
+  if (spec.folder().empty()) spec.set_folder(absolute(options.folder));
+  if (spec.open_files() == 0) spec.set_open_files(open_files);
+  co_return spec;
+}
+
+std::vector<std::string> process_labels(const job::Spec& spec) {
+  if (spec.roles_size() == 1 && spec.roles(0).kind() == job::Role::GANG) return {};
+  const JobNumbers numbers(spec);
+  std::vector<std::string> labels;
+  for (size_t role = 0; role < numbers.roles(); ++role)
+    for (uint32_t index = 0; index < numbers.count(role); ++index)
+      labels.push_back(fmt::format("{} {}", spec.roles(static_cast<int>(role)).name(), index));
+  return labels;
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,85 @@
+#include "cli/programs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/cluster.h"
+#include "world/real/background.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr Duration kStartPatience = 30s;
+constexpr Duration kLookPause = 5ms;
+constexpr uint64_t kMaxLogBytes = 64_MiB;
+constexpr size_t kLastWords = 600;
+
+Task<Error> did_not_start(World& world, const Home& home, std::string_view program) {
+  const std::string path = home.log_file(program);
+  auto log = co_await read_file(world.disk(), path, kMaxLogBytes);
+  std::string words = log.value_or("");
+  if (words.size() > kLastWords) words = words.substr(words.size() - kLastWords);
+  while (words.ends_with('\n')) words.pop_back();
+  co_return Error(Code::unavailable, fmt::format("the {} did not start; the end of {}:\n{}",
+                                                 program, path, words));
+}
+
+bool is_alive(const cluster::StatusReply& status, const std::string& name) {
+  return std::ranges::any_of(status.hosts(), [&](const cluster::HostStatus& host) {
+    return host.name() == name && host.alive();
+  });
+}
+
+}  // namespace
+
+Task<bool> answers(World& world, Address address) {
+  auto stream = co_await world.network().connect(std::move(address));
+  co_return stream.has_value();
+}
+
+Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program) {
+  if (running_program(home.pid_file(program))) co_return false;
+  CO_TRY_DO(make_private_folder(home.folder + "/log"));
+  CO_TRY(const Handle log, open_log_file(home.log_file(program)));
+  SpawnOptions options;
+  options.arguments = {"/proc/self/exe", std::string(program)};
+  options.environment = own_environment();
+  options.folder = "/";
+  options.inherit = {{&log, kStandardOutput}, {&log, kStandardError}};
+  options.new_session = true;
+  CO_TRY(auto process, world.processes().spawn(options));
+  const Address address = program == "head" ? home.head_socket() : home.agent_socket();
+  const Instant patience = world.clock().now() + kStartPatience;
+  while (world.clock().now() < patience) {
+    Address there = address;
+    const bool there_is = co_await answers(world, std::move(there));
+    if (there_is) co_return true;
+    if (!process->signal(0)) break;
+    CO_TRY_DO(co_await world.clock().sleep(kLookPause));
+  }
+  Error why = co_await did_not_start(world, home, program);
+  co_return fail(std::move(why));
+}
+
+Task<Result<void>> wait_until_member(World& world) {
+  const Instant patience = world.clock().now() + kStartPatience;
+  while (world.clock().now() < patience) {
+    auto cluster = co_await Cluster::open(world);
+    if (!cluster) co_return fail(std::move(cluster).error());
+    bool member = false;
+    while (!member && world.clock().now() < patience) {
+      auto status = co_await (*cluster)->client->ask(api::kStatus, cluster::StatusRequest());
+      if (!status) break;
+      member = is_alive(*status, (*cluster)->machine.name);
+      if (!member) (void)co_await world.clock().sleep(kLookPause);
+    }
+    co_await (*cluster)->client->close();
+    if (member) co_return {};
+  }
+  co_return fail(Code::deadline,
+                 "this machine's agent does not reach the head; see the log of the agent");
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,98 @@
+// A user of a cluster: submits jobs, watches them, follows what they print. Survives a head or an
+// agent that is started anew meanwhile. Belongs to one strand's executor; close() before it dies.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/api.h"
+#include "wire/connection.h"
+#include "wire/seals.h"
+#include "wire/server.h"
+#include "world/world.h"
+
+namespace tutti {
+
+// A connection to one server, made when it is wanted and again after it broke.
+class ApiCaller {
+ public:
+  ApiCaller(World& world, Address address, wire::MakeSeal make_seal, wire::Identity self);
+  ~ApiCaller();
+
+  // One try when there is none. Code::unavailable when nobody is there.
+  Task<Result<wire::Connection*>> connected();
+  Task<void> close();
+
+ private:
+  World& world_;
+  Address address_;
+  wire::MakeSeal make_seal_;
+  wire::Identity self_;
+  std::unique_ptr<wire::Connection> connection_;
+  Scope running_{Scope::Root{}};
+};
+
+// Told of a job, on the strands that wait for it.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void on_change(const cluster::JobInfo& info) = 0;
+  // The head does not answer; it is asked again until it does.
+  virtual void on_head_away(const Error& why) = 0;
+};
+
+// Told what a job does on one host.
+class OutputListener {
+ public:
+  virtual ~OutputListener() = default;
+  // After the agent was started anew, what it found is told again.
+  virtual void on_event(const cluster::ProcessEvent& event) = 0;
+  // No bytes are the end of the stream (1 output, 2 error).
+  virtual Task<Result<void>> on_output(uint32_t process, uint8_t stream, Bytes bytes) = 0;
+};
+
+struct ClientOptions {
+  Address head;
+  std::string own_host;  // whose agent is asked on its Unix socket
+  Address own_agent;
+  wire::Identity self;
+};
+
+class ClusterClient {
+ public:
+  ClusterClient(World& world, wire::Seals& seals, ClientOptions options);
+
+  // Whether a head answers.
+  Task<Result<void>> connect();
+  template <class Request, class Reply>
+  Task<Result<Reply>> ask(const wire::Method<Request, Reply>& method, Request request) {
+    auto connection = co_await head_.connected();
+    if (!connection) co_return fail(std::move(connection).error());
+    co_return co_await (*connection)->call(method, request);
+  }
+
+  // Submits the job, once however often the head is asked, and gives what became of it.
+  Task<Result<cluster::JobInfo>> run(cluster::SubmitRequest request, JobListener& listener);
+  Task<Result<cluster::JobInfo>> watch(uint64_t job, JobListener& listener);
+  // Until nothing of the job is there any more, or cancelled.
+  Task<Result<void>> follow(cluster::HostAbout host, uint64_t job, OutputListener& listener);
+  Task<void> close() { return head_.close(); }
+
+ private:
+  template <class Request>
+  Task<Result<cluster::JobInfo>> watch_with(
+      const wire::StreamMethod<Request, cluster::JobInfo>& method, Request request,
+      JobListener& listener);
+  template <class Request>
+  Task<Result<cluster::JobInfo>> watch_once(
+      const wire::StreamMethod<Request, cluster::JobInfo>& method, const Request& request,
+      JobListener& listener);
+  wire::MakeSeal seal_for(Address::Kind kind, wire::Roles roles);
+
+  World& world_;
+  wire::Seals& seals_;
+  ClientOptions options_;
+  ApiCaller head_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,149 @@
+#include "cluster/head_api.h"
+
+#include <algorithm>
+
+#include "wire/connection.h"
+
+namespace tutti {
+namespace {
+
+// Some megabytes; whoever has more wants the newest.
+constexpr uint32_t kMostJobsAtOnce = 5'000;
+// Of one head. A person opens a few, a script some.
+constexpr uint32_t kMostClients = 1'024;
+
+bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
+
+template <class T>
+Task<Result<T>> refuse(std::string who) {
+  co_return fail(Code::denied, "{} may not ask this of the head; it serves users of the cluster",
+                 who);
+}
+
+}  // namespace
+
+// Everything but joining is for users: an agent's certificate starts no jobs.
+template <class MethodType, class Member>
+void HeadApi::add_for_users(const MethodType& method, Member member) {
+  methods_.add(method, [this, member](Context& call, auto& argument) {
+    using Answer = decltype((this->*member)(call, argument));
+    const wire::Peer& peer = call.connection.peer();
+    if (peer.identity.role == wire::Role::user) return (this->*member)(call, argument);
+    if constexpr (std::is_same_v<Answer, Task<Result<void>>>) {
+      return refuse<void>(peer.text());
+    } else {
+      return refuse<typename MethodType::Reply>(peer.text());
+    }
+  });
+}
+
+HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self)
+    : world_(world), seals_(seals), head_(head), desk_(desk), self_(std::move(self)) {
+  add_for_users(api::kSubmit, &HeadApi::submit);
+  add_for_users(api::kRun, &HeadApi::run);
+  add_for_users(api::kWatch, &HeadApi::watch);
+  add_for_users(api::kJob, &HeadApi::job);
+  add_for_users(api::kJobs, &HeadApi::jobs);
+  add_for_users(api::kKill, &HeadApi::kill);
+  add_for_users(api::kSignal, &HeadApi::signal);
+  add_for_users(api::kStatus, &HeadApi::status);
+  add_for_users(api::kPs, &HeadApi::ps);
+  add_for_users(api::kToken, &HeadApi::token);
+  methods_.add(api::kJoin, *this, &HeadApi::join);
+}
+
+Task<Result<void>> HeadApi::serve(Listener& listener) {
+  wire::SealRequest request{
+      .kind = listener.address().kind, .side = wire::Side::accepting, .expected = {}};
+  request.expected.roles = {wire::Role::user, wire::Role::guest};
+  wire::ServerOptions options{.connection = {.self = self_, .limits = api::limits()},
+                              .max_connections = kMostClients,
+                              .max_greeting = kMostClients / 4};
+  wire::Server server(
+      world_.clock(), methods_, [this, request] { return seals_.make(request); },
+      std::move(options));
+  co_return co_await server.serve(listener);
+}
+
+Task<Result<cluster::SubmitReply>> HeadApi::submit(Context& call,
+                                                   const cluster::SubmitRequest& request) {
+  auto id = co_await head_.submit(request, call.connection.peer().identity.name);
+  if (!id) co_return fail(std::move(id).error());
+  cluster::SubmitReply reply;
+  reply.set_job(*id);
+  co_return reply;
+}
+
+template <class Stream>
+Task<Result<void>> HeadApi::tell_changes(uint64_t job, Stream& stream) {
+  auto info = head_.info(job);
+  while (info) {
+    auto sent = co_await stream.send(*info);
+    if (!sent) co_return fail(std::move(sent).error());
+    if (is_over(info->state())) co_return {};
+    const cluster::JobState seen = info->state();
+    auto next = co_await head_.change_of(job, seen);
+    info = std::move(next);
+  }
+  co_return fail(std::move(info).error());
+}
+
+Task<Result<void>> HeadApi::run(
+    Context& call, wire::ServerStream<cluster::SubmitRequest, cluster::JobInfo>& stream) {
+  auto request = co_await stream.recv();
+  if (!request) co_return fail(std::move(request).error());
+  if (!*request) co_return fail(Code::invalid, "there is no job in the call");
+  auto id = co_await head_.submit(std::move(**request), call.connection.peer().identity.name);
+  if (!id) co_return fail(std::move(id).error());
+  co_return co_await tell_changes(*id, stream);
+}
+
+Task<Result<void>> HeadApi::watch(
+    Context&, wire::ServerStream<cluster::JobRequest, cluster::JobInfo>& stream) {
+  auto request = co_await stream.recv();
+  if (!request) co_return fail(std::move(request).error());
+  if (!*request) co_return fail(Code::invalid, "there is no job in the call");
+  const uint64_t id = (*request)->job();
+  co_return co_await tell_changes(id, stream);
+}
+
+Task<Result<cluster::JobInfo>> HeadApi::job(Context&, const cluster::JobRequest& request) {
+  co_return head_.info(request.job());
+}
+
+Task<Result<cluster::JobsReply>> HeadApi::jobs(Context&, const cluster::JobsRequest& request) {
+  const uint32_t most = request.most() == 0 ? kMostJobsAtOnce : request.most();
+  cluster::JobsReply reply;
+  for (cluster::JobInfo& info : head_.jobs(request.all(), std::min(most, kMostJobsAtOnce)))
+    *reply.add_jobs() = std::move(info);
+  co_return reply;
+}
+
+Task<Result<cluster::Empty>> HeadApi::kill(Context&, const cluster::KillRequest& request) {
+  CO_TRY_DO(head_.kill(request));
+  co_return cluster::Empty();
+}
+
+Task<Result<cluster::Empty>> HeadApi::signal(Context&, const cluster::SignalRequest& request) {
+  CO_TRY_DO(head_.signal(request));
+  co_return cluster::Empty();
+}
+
+Task<Result<cluster::StatusReply>> HeadApi::status(Context&, const cluster::StatusRequest&) {
+  co_return head_.status();
+}
+
+Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& request) {
+  cluster::PsRequest asked = request;
+  co_return co_await head_.processes(std::move(asked));
+}
+
+Task<Result<cluster::TokenReply>> HeadApi::token(Context&, const cluster::TokenRequest& request) {
+  co_return desk_.make_token(Duration(request.lifetime_ns()));
+}
+
+Task<Result<cluster::JoinReply>> HeadApi::join(Context&, const cluster::JoinRequest& request) {
+  co_return desk_.admit(request);
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// Where hosts come that want to join: makes tokens, and signs certificates for who shows one.
+//
+// A token is "tutti-" and base32 of the authority's public key, a secret and when it ends. The key
+// is how the joining host knows the head, the secret is how the head knows the host; it is good for
+// one host, and forgotten when the head ends.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "cluster/head.pb.h"
+#include "wire/authority.h"
+#include "world/world.h"
+
+namespace tutti {
+
+struct JoinToken {
+  std::string authority_key;
+  std::string secret;
+  int64_t expires_unix_s = 0;
+
+  std::string text() const;
+  static Result<JoinToken> parse(std::string_view text);
+};
+
+class JoinDesk {
+ public:
+  JoinDesk(World& world, wire::Authority authority);
+
+  // The head's addresses, for those who join.
+  void set_addresses(std::string tree, std::string api);
+  Result<cluster::TokenReply> make_token(Duration lifetime);
+  Result<cluster::JoinReply> admit(const cluster::JoinRequest& request);
+
+ private:
+  void forget_expired();
+  int64_t now_unix_s() const { return world_.clock().unix_ns() / 1'000'000'000; }
+
+  World& world_;
+  wire::Authority authority_;
+  std::string tree_;
+  std::string api_;
+  std::map<std::string, int64_t> secrets_;  // until when
+};
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+// What programs that run in the background need of Linux: a private folder, a file that says which
+// process has it, a log, and a way to end one that never meets another with the same number.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "world/handle.h"
+
+namespace tutti {
+
+// With all that leads to it; only its owner may look inside.
+Result<void> make_private_folder(const std::string& path);
+
+// Names this process in the file for as long as it lives: "PID START", the start in the kernel's
+// ticks since it booted. Code::exists when another process has it.
+class PidFile {
+ public:
+  static Result<PidFile> take(const std::string& path);
+
+ private:
+  explicit PidFile(Handle file) : file_(std::move(file)) {}
+  Handle file_;  // locked; the kernel unlocks it however we end
+};
+
+// The process that has the file; nothing when it has ended, whoever has its number now.
+std::optional<pid_t> running_program(const std::string& pid_file);
+// SIGTERM, and SIGKILL when it is still there after the patience. Waits for its end.
+Result<void> end_program(const std::string& pid_file, Duration patience);
+
+// To be given to a child as 1 and 2; what is written is added at the end. A long one is begun anew,
+// and what it held stays beside it as PATH.old.
+Result<Handle> open_log_file(const std::string& path);
+
+// This process before others, if it may. Says whether it may.
+bool change_own_nice(int by);
+
+std::string current_folder();
+
+}  // namespace tutti
