@@ -67,9 +67,22 @@ void Keeper::reap_orphans() {
   world_.clock().arm(reaping_, world_.clock().now() + kReapPause);
 }
 
+// Some kernels (6.12 to 6.18 at least) kill whatever is started into a group that was ever told to
+// kill its members.
+void Keeper::renew_group() {
+  group_.reset();
+  auto made =
+      world_.processes().create_group(fmt::format("{}.{}", options_.group, ++groups_killed_));
+  if (made) group_ = std::move(*made);
+  if (!made) no_group_because_ = made.error().text();
+}
+
 Task<Result<void>> Keeper::reset() {
   const Shield to_the_end;
-  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+  // A group that nobody is in stays empty: only who is in it could start another there.
+  const auto members = group_ != nullptr ? group_->members() : std::vector<pid_t>();
+  const bool kills_group = group_ != nullptr && !(members && members->empty());
+  EndDescendantsOptions everything{.group = kills_group ? group_.get() : nullptr, .spare = {}};
   auto ended = co_await end_descendants(world_, std::move(everything));
   not_ended_.reset();
   if (!ended) {
@@ -79,6 +92,7 @@ Task<Result<void>> Keeper::reset() {
   // All have ended; those who watch them have only to run.
   const auto running = [](const auto& item) { return item.second.running; };
   while (std::ranges::any_of(ranks_, running)) co_await yield();
+  if (kills_group) renew_group();
   world_.clock().disarm(killing_);
   ranks_.clear();
   exits_.clear();
