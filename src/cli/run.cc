@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "cli/cluster_run.h"
 #include "cli/gang_printer.h"
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
+#include "cli/table.h"
 #include "world/real/real_world.h"
 #include "world/real/signals.h"
 #include "world/real/this_process.h"
@@ -27,13 +27,6 @@ constexpr uint64_t kOpenFilesBeside = 24;
 constexpr uint64_t kOpenFilesPerRank = 3;
 // For output that nobody takes, once everything was ended because it had to be.
 constexpr Duration kLastOutputPatience = 2s;
-
-bool wants_colour(int number) {
-  const char* term = std::getenv("TERM");
-  const char* refused = std::getenv("NO_COLOR");
-  return is_terminal(number) && (refused == nullptr || *refused == '\0') &&
-         (term == nullptr || std::string_view(term) != "dumb");
-}
 
 // What a run prints, and what Ctrl-Z does to it.
 class RunListener final : public GangPrinter {
