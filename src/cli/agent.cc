@@ -1,8 +1,5 @@
 #include "cli/agent.h"
 
-#include <algorithm>
-
-#include "base/log.h"
 #include "cli/daemon.h"
 #include "cluster/agent_api.h"
 #include "world/real/background.h"
@@ -15,8 +12,6 @@ namespace {
 // An agent that waits behind its ranks for a processor is taken for dead.
 constexpr int kAgentNice = -5;
 constexpr int kRankNice = 1;
-// Pipes of ranks, keepers, control pages and connections; the kernel's usual limit is 1024.
-constexpr uint64_t kOpenFiles = 65'536;
 
 Task<Result<void>> serve_users(Event& started, AgentApi& api, Listener& here, Listener& anywhere) {
   CO_TRY_DO(co_await started.wait());
@@ -49,8 +44,7 @@ AgentOptions agent_options(const DaemonContext& context, const wire::Identity& i
 Task<Result<void>> body(DaemonContext& context) {
   RealWorld& world = context.world;
   const Machine& machine = context.machine;
-  if (auto allowed = allow_open_files(kOpenFiles); !allowed)
-    TUTTI_LOG(warn, "few open files", {{"why", allowed.error().text()}});
+  allow_most_open_files();  // pipes of ranks, keepers and connections
   auto credential = co_await credential_of(context, wire::Role::agent, machine.name);
   if (!credential) co_return fail(std::move(credential).error());
   CO_TRY(const Address listen, Address::parse(machine.listen));

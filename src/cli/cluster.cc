@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kFailed = 1;
 
-Task<Result<int>> run_body(World& world, Task<Result<int>> (*body)(Cluster&, void*),
-                           void* options) {
+Task<Result<int>> run_body(World& world, const std::function<Task<Result<int>>(Cluster&)>& body) {
   auto cluster = co_await Cluster::open(world);
   if (!cluster) co_return fail(std::move(cluster).error());
-  auto code = co_await body(**cluster, options);
+  Task<Result<int>> asking = body(**cluster);
+  auto code = co_await std::move(asking);
   co_await (*cluster)->client->close();
   co_return code;
 }
@@ -58,10 +58,9 @@ Task<Result<void>> Cluster::load_certificate() {
   co_return seals->renew(std::move(*certificate));
 }
 
-int with_cluster(std::string_view verb, Task<Result<int>> (*body)(Cluster& cluster, void* options),
-                 void* options) {
+int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body) {
   RealWorld world({.spin = 0s});
-  auto code = world.run(run_body(world, body, options));
+  auto code = world.run(run_body(world, body));
   if (code) return *code;
   fmt::print(stderr, "tutti {}: {}\n", verb, code.error().text());
   return kFailed;

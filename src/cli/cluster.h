@@ -1,7 +1,9 @@
 // How commands reach the cluster this machine is in.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "cli/home.h"
 #include "cluster/client.h"
@@ -25,7 +27,6 @@ struct Cluster {
 
 // The body of a command that asks the cluster something: opens it, runs the body, prints an error
 // as "tutti VERB: …". Gives the exit code.
-int with_cluster(std::string_view verb, Task<Result<int>> (*body)(Cluster& cluster, void* options),
-                 void* options);
+int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body);
 
 }  // namespace tutti::cli

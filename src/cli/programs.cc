@@ -32,12 +32,18 @@ bool is_alive(const cluster::StatusReply& status, const std::string& name) {
   });
 }
 
-}  // namespace
-
-Task<bool> answers(World& world, Address address) {
-  auto stream = co_await world.network().connect(std::move(address));
-  co_return stream.has_value();
+// Whether it takes calls.
+Task<bool> answers(World& world, wire::Seals& seals, Address address, wire::Identity self) {
+  const auto seal = [&seals] {
+    return seals.make({.kind = Address::Kind::unix_socket, .side = wire::Side::connecting});
+  };
+  ApiCaller caller(world, std::move(address), seal, std::move(self));
+  auto connection = co_await caller.connected();
+  co_await caller.close();
+  co_return connection.has_value();
 }
+
+}  // namespace
 
 Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program) {
   if (running_program(home.pid_file(program))) co_return false;
@@ -50,11 +56,15 @@ Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string
   options.inherit = {{&log, kStandardOutput}, {&log, kStandardError}};
   options.new_session = true;
   CO_TRY(auto process, world.processes().spawn(options));
+  auto machine = co_await load_machine(world, home);
+  if (!machine) co_return fail(std::move(machine).error());
+  CO_TRY(const auto seals, wire::CertifiedSeals::make(world, std::nullopt));
   const Address address = program == "head" ? home.head_socket() : home.agent_socket();
   const Instant patience = world.clock().now() + kStartPatience;
   while (world.clock().now() < patience) {
     Address there = address;
-    const bool there_is = co_await answers(world, std::move(there));
+    const bool there_is =
+        co_await answers(world, *seals, std::move(there), machine->user_identity());
     if (there_is) co_return true;
     if (!process->signal(0)) break;
     CO_TRY_DO(co_await world.clock().sleep(kLookPause));

@@ -12,9 +12,6 @@ namespace tutti::cli {
 // Nothing when it runs already. The error has the last lines of its log.
 Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program);
 
-// Whether somebody accepts connections there.
-Task<bool> answers(World& world, Address address);
-
 // The head knows this machine's agent, and that it lives.
 Task<Result<void>> wait_until_member(World& world);
 

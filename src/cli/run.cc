@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "cli/cluster_run.h"
 #include "cli/gang_printer.h"
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
+#include "cli/table.h"
 #include "world/real/real_world.h"
 #include "world/real/signals.h"
 #include "world/real/this_process.h"
@@ -27,13 +27,6 @@ constexpr uint64_t kOpenFilesBeside = 24;
 constexpr uint64_t kOpenFilesPerRank = 3;
 // For output that nobody takes, once everything was ended because it had to be.
 constexpr Duration kLastOutputPatience = 2s;
-
-bool wants_colour(int number) {
-  const char* term = std::getenv("TERM");
-  const char* refused = std::getenv("NO_COLOR");
-  return is_terminal(number) && (refused == nullptr || *refused == '\0') &&
-         (term == nullptr || std::string_view(term) != "dumb");
-}
 
 // What a run prints, and what Ctrl-Z does to it.
 class RunListener final : public GangPrinter {
@@ -192,6 +185,23 @@ struct Outcome {
   int signal = 0;  // that ended the run
 };
 
+// Closed whichever way the run ends.
+class OpenCluster {
+ public:
+  OpenCluster(RealWorld& world, std::unique_ptr<Cluster> cluster)
+      : world_(world), cluster_(std::move(cluster)) {}
+  ~OpenCluster() {
+    if (cluster_ != nullptr) world_.run(cluster_->client->close());
+  }
+  OpenCluster(const OpenCluster&) = delete;
+  OpenCluster& operator=(const OpenCluster&) = delete;
+  Cluster* get() const { return cluster_.get(); }
+
+ private:
+  RealWorld& world_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
 // The cluster to run on; nothing when there is none and none is needed.
 Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions& options) {
   if (options.local) return nullptr;
@@ -203,7 +213,9 @@ Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions
 
 Result<Outcome> run_with(RunOptions options) {
   RealWorld world({.spin = 0s});
-  TRY(const std::unique_ptr<Cluster> cluster, find_cluster(world, options));
+  TRY(std::unique_ptr<Cluster> found, find_cluster(world, options));
+  const OpenCluster open(world, std::move(found));
+  Cluster* const cluster = open.get();
   const uint32_t children = cluster != nullptr ? 0 : options.ranks;
   auto before = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * children);
   if (!before) return fail(before.error().context(fmt::format("start {} ranks", options.ranks)));
@@ -225,7 +237,6 @@ Result<Outcome> run_with(RunOptions options) {
   Run run(world, std::move(options), *before, *signals);
   if (cluster != nullptr) run.use_cluster(*cluster, std::move(spec));
   const GangReport report = world.run(run.run(out, err));
-  if (cluster != nullptr) world.run(cluster->client->close());
   return Outcome{.code = told_of_losses(report.exit_code(), out, json ? out : err),
                  .signal = report.end == GangEnd::interrupted ? report.signal : 0};
 }

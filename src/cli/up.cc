@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
 
+#include "cli/arguments.h"
 #include "cli/cluster.h"
 #include "cli/daemon.h"
 #include "cli/programs.h"
@@ -179,7 +180,7 @@ int up(int argc, char** argv) {
   app.add_option("--name", options.name, "what this machine is called in the cluster (its host name)");
   app.add_option("--listen", options.listen,
                  "ADDR:PORT where others reach this machine (127.0.0.1 and any port)");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
   auto home = Home::open();
   if (!home) return complain("up", home.error());
   RealWorld world({.spin = 0s});
@@ -196,7 +197,7 @@ int down(int argc, char** argv) {
   bool keep_jobs = false;
   app.add_flag("--keep-jobs", keep_jobs,
                "leave jobs running; `tutti up` finds them again (else they are ended first)");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
   auto home = Home::open();
   if (!home) return complain("down", home.error());
   RealWorld world({.spin = 0s});

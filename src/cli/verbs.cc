@@ -7,10 +7,13 @@
 #include "base/version.h"
 #include "cli/agent.h"
 #include "cli/head.h"
+#include "cli/jobs.h"
+#include "cli/join.h"
 #include "cli/keeper.h"
 #include "cli/record.h"
 #include "cli/run.h"
 #include "cli/sim.h"
+#include "cli/status.h"
 #include "cli/up.h"
 
 namespace tutti::cli {
@@ -19,6 +22,7 @@ namespace {
 constexpr std::string_view kExamples = R"(
 examples:
   tutti run -n 4 -- python train.py        start four ranks, as torchrun would
+  tutti up                                 make this machine a cluster that runs jobs
   tutti help run                           all about one command
 )";
 
@@ -50,8 +54,16 @@ int version(int, char**) {
 }
 
 constexpr Verb kVerbs[] = {
-    {"run", "start a gang of processes on this machine and end it as one", run},
+    {"run", "start a gang of processes, or a job file, and end it as one", run},
+    {"submit", "the same as a job of the cluster, without waiting for it", submit},
+    {"jobs", "show the jobs of the cluster", jobs},
+    {"ps", "show the processes of its jobs", ps},
+    {"kill", "end a job", kill},
+    {"signal", "send a signal to the processes of a job", signal},
     {"up", "start a cluster on this machine, in the background", up},
+    {"status", "show the cluster and its hosts", status},
+    {"token", "let another machine join the cluster", token},
+    {"join", "make this machine a member of a cluster", join},
     {"down", "end what runs on this machine in the background", down},
     {"sim", "run a scenario on simulated machines", sim},
     {"record", "read what processes left in their flight recorders", record},

@@ -103,6 +103,7 @@ class Keeper {
   void tend();
   Instant kill_overdue();
   Task<Result<void>> reset();
+  void renew_group();
   Task<void> leave_after_grace(Scope& session);
 
   // Rings for what comes due by itself: the end of a grace, a look for orphans.
@@ -124,6 +125,7 @@ class Keeper {
   KeeperOptions options_;
   uint32_t version_ = 0;  // of the session: there is one at a time
   std::unique_ptr<ProcessGroup> group_;
+  uint32_t groups_killed_ = 0;
   std::string no_group_because_;
   std::list<HeldArena> arenas_;  // before the ranks, which point to them
   std::map<RankName, HeldRank> ranks_;

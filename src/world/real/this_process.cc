@@ -124,6 +124,15 @@ Result<uint64_t> allow_open_files(uint64_t more) {
       more, open, before, limit.rlim_max, count);
 }
 
+uint64_t allow_most_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  return before;
+}
+
 void ignore_signals(std::span<const int> numbers) {
   for (const int number : numbers) std::signal(number, SIG_IGN);
 }

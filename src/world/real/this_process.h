@@ -29,6 +29,9 @@ Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number);
 // limit. Gives the limit there was, for children that did not ask for more.
 Result<uint64_t> allow_open_files(uint64_t more);
 
+// As many as this process may have. Gives the limit there was, as above.
+uint64_t allow_most_open_files();
+
 // For good, also for what this process executes; children that a World starts ignore nothing.
 void ignore_signals(std::span<const int> numbers);
 

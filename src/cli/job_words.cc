@@ -1,0 +1,56 @@
+#include "cli/job_words.h"
+
+#include "cluster/job_layout.h"
+#include "cluster/supervision.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr double kNsPerSecond = 1e9;
+
+Json time_json(int64_t unix_ns) {
+  if (unix_ns == 0) return nullptr;
+  return static_cast<double>(unix_ns) / kNsPerSecond;
+}
+
+}  // namespace
+
+std::string_view state_name(cluster::JobState state) {
+  switch (state) {
+    case cluster::QUEUED: return "queued";
+    case cluster::STARTING: return "starting";
+    case cluster::RUNNING: return "running";
+    case cluster::RESTARTING: return "restarting";
+    case cluster::WAITING_FOR_HOSTS: return "waiting";
+    case cluster::ENDING: return "ending";
+    case cluster::SUCCEEDED: return "succeeded";
+    case cluster::FAILED: return "failed";
+    case cluster::KILLED_BY_USER: return "killed";
+    case cluster::TIMED_OUT: return "timed-out";
+    default: return "unknown";
+  }
+}
+
+Json job_json(const cluster::JobInfo& info) {
+  Json json = {{"job", info.job()},
+               {"name", info.name()},
+               {"user", info.user()},
+               {"state", state_name(info.state())},
+               {"why", info.why()},
+               {"processes", info.processes()},
+               {"restarts", info.restarts()},
+               {"submitted", time_json(info.submitted_unix_ns())},
+               {"started", time_json(info.started_unix_ns())},
+               {"ended", time_json(info.ended_unix_ns())}};
+  if (info.hosts_size() != 0) json["hosts"] = std::vector(info.hosts().begin(), info.hosts().end());
+  if (!info.culprit().has_exit()) return json;
+  const cluster::Exit& exit = info.culprit().exit();
+  const RangeSet who = set_from(info.culprit().processes()).value_or(RangeSet());
+  json["culprit"] = {{"processes", who.members()},
+                     {"code", exit.code()},
+                     {"signal", exit.signal()},
+                     {"error", error_class_text(exit.error())}};
+  return json;
+}
+
+}  // namespace tutti::cli

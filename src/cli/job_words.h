@@ -1,0 +1,15 @@
+// Jobs as people and tools read them.
+#pragma once
+
+#include <string_view>
+
+#include "base/json.h"
+#include "cluster/head.pb.h"
+
+namespace tutti::cli {
+
+// "running", "killed"; one word each.
+std::string_view state_name(cluster::JobState state);
+Json job_json(const cluster::JobInfo& info);
+
+}  // namespace tutti::cli

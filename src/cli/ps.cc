@@ -1,0 +1,134 @@
+// tutti ps: job, role, host, and the processes there; those that are alike in one row.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <tuple>
+
+#include "base/range_set.h"
+#include "cli/arguments.h"
+#include "cli/cluster.h"
+#include "cli/job_words.h"
+#include "cli/status.h"
+#include "cli/table.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+// Of more, the first and the last are shown.
+constexpr size_t kMostPids = 8;
+
+struct Likeness {
+  std::string state;
+  uint64_t step = 0;
+  auto operator<=>(const Likeness&) const = default;
+};
+struct Alike {
+  RangeSet ranks;
+  std::vector<int64_t> pids;
+};
+using Rows = std::map<Likeness, Alike>;
+using Hosts = std::map<uint32_t, Rows>;
+using Roles = std::map<std::pair<uint32_t, std::string>, Hosts>;  // by their first process
+
+std::string pids_text(const std::vector<int64_t>& pids) {
+  if (pids.size() <= kMostPids) return fmt::format("{}", fmt::join(pids, " "));
+  return fmt::format("{} … {} ({} of them)", pids.front(), pids.back(), pids.size());
+}
+
+struct Shown {
+  std::map<uint64_t, Roles> jobs;
+  std::map<uint64_t, cluster::JobInfo> infos;
+  std::map<uint32_t, std::string> names;  // of hosts
+
+  std::string name_of(uint32_t host) const {
+    const auto found = names.find(host);
+    return found == names.end() ? fmt::format("node{}", host) : found->second;
+  }
+};
+
+void add(Shown& shown, const cluster::ProcessInfo& process) {
+  Roles& roles = shown.jobs[process.job()];
+  const uint32_t first = process.process() - process.index();
+  Alike& alike =
+      roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
+  alike.ranks.add(process.index());
+  alike.pids.push_back(process.pid());
+}
+
+void print_tree(const Shown& shown) {
+  const bool colour = wants_colour(kStandardOutput);
+  for (const auto& [id, roles] : shown.jobs) {
+    const auto info = shown.infos.find(id);
+    const std::string title = fmt::format(
+        "job {}{}", id,
+        info == shown.infos.end() ? ""
+                                  : fmt::format(" {} ({})", info->second.name(),
+                                                state_name(info->second.state())));
+    fmt::print(fmt::runtime(colour ? "\033[1m{}\033[0m\n" : "{}\n"), title);
+    for (const auto& [role, hosts] : roles) {
+      fmt::print("  {}\n", role.second);
+      Table table({"    HOST", "RANKS", "STATE", "STEP", "PIDS"});
+      for (const auto& [host, rows] : hosts)
+        for (const auto& [likeness, alike] : rows)
+          table.add({"    " + shown.name_of(host), alike.ranks.text(), likeness.state,
+                     likeness.step == 0 ? "-" : fmt::format("{}", likeness.step),
+                     pids_text(alike.pids)});
+      fmt::print("{}", table.text(colour));
+    }
+  }
+}
+
+Json process_json(const cluster::ProcessInfo& process, const Shown& shown) {
+  return {{"job", process.job()},     {"process", process.process()},
+          {"role", process.role()},   {"rank", process.index()},
+          {"pid", process.pid()},     {"host", shown.name_of(process.host())},
+          {"state", process.state()}, {"step", process.step()},
+          {"epoch", process.epoch()}};
+}
+
+Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
+  cluster::PsRequest request;
+  request.set_job(job);
+  auto reply = co_await cluster.client->ask(api::kPs, std::move(request));
+  if (!reply) co_return fail(std::move(reply).error());
+  auto status = co_await cluster.client->ask(api::kStatus, cluster::StatusRequest());
+  if (!status) co_return fail(std::move(status).error());
+  auto jobs = co_await cluster.client->ask(api::kJobs, cluster::JobsRequest());
+  if (!jobs) co_return fail(std::move(jobs).error());
+  Shown shown;
+  for (const cluster::HostStatus& host : status->hosts()) shown.names[host.node()] = host.name();
+  for (const cluster::JobInfo& info : jobs->jobs()) shown.infos[info.job()] = info;
+  Json list = Json::array();
+  for (const cluster::HostInfo& host : reply->hosts()) {
+    for (const cluster::ProcessInfo& process : host.processes()) {
+      add(shown, process);
+      if (json) list.push_back(process_json(process, shown));
+    }
+  }
+  if (json) {
+    fmt::print("{}\n", dump_json(list));
+    co_return 0;
+  }
+  print_tree(shown);
+  if (shown.jobs.empty()) fmt::print("nothing runs\n");
+  if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
+  co_return 0;
+}
+
+}  // namespace
+
+int ps(int argc, char** argv) {
+  CLI::App app("Shows what runs on the cluster: jobs, their roles, hosts and processes.");
+  app.name("tutti ps");
+  uint64_t job = 0;
+  bool json = false;
+  app.add_option("JOB", job, "only this one, see `tutti jobs`");
+  app.add_flag("--json", json, "for tools");
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  return with_cluster("ps", [&](Cluster& cluster) { return show_processes(cluster, job, json); });
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,66 @@
+#include "cli/status.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/json.h"
+#include "cli/arguments.h"
+#include "cli/cluster.h"
+#include "cli/table.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+Json host_json(const cluster::HostStatus& host) {
+  return {{"node", host.node()},       {"name", host.name()},   {"address", host.address()},
+          {"alive", host.alive()},     {"slots", host.slots()}, {"free", host.free()},
+          {"version", host.version()}};
+}
+
+void print_status(const cluster::StatusReply& status, const Machine& machine, int64_t now) {
+  fmt::print("cluster {}, version {}; up for {}; {} running, {} queued\n", status.cluster(),
+             status.version(), age_text(now, status.up_since_unix_ns()), status.running_jobs(),
+             status.queued_jobs());
+  fmt::print("the head is at {}\n\n", machine.head_api);
+  Table table({"NODE", "HOST", "STATE", "SLOTS", "FREE", "ADDRESS", "VERSION"});
+  for (const cluster::HostStatus& host : status.hosts())
+    table.add({fmt::format("{}", host.node()), host.name(), host.alive() ? "alive" : "lost",
+               fmt::format("{}", host.slots()),
+               host.alive() ? fmt::format("{}", host.free()) : "-", host.address(),
+               host.version()});
+  fmt::print("{}", table.text(wants_colour(kStandardOutput)));
+}
+
+Task<Result<int>> show_status(Cluster& cluster, bool json) {
+  auto status = co_await cluster.client->ask(api::kStatus, cluster::StatusRequest());
+  if (!status) co_return fail(std::move(status).error());
+  if (!json) {
+    print_status(*status, cluster.machine, cluster.world.clock().unix_ns());
+    co_return 0;
+  }
+  Json hosts = Json::array();
+  for (const cluster::HostStatus& host : status->hosts()) hosts.push_back(host_json(host));
+  fmt::print("{}\n", dump_json({{"cluster", status->cluster()},
+                                {"version", status->version()},
+                                {"head", cluster.machine.head_api},
+                                {"tree", status->address()},
+                                {"running_jobs", status->running_jobs()},
+                                {"queued_jobs", status->queued_jobs()},
+                                {"hosts", hosts}}));
+  co_return 0;
+}
+
+}  // namespace
+
+int status(int argc, char** argv) {
+  CLI::App app("Shows the cluster this machine is in, and its hosts.");
+  app.name("tutti status");
+  bool json = false;
+  app.add_flag("--json", json, "for tools");
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  return with_cluster("status", [&](Cluster& cluster) { return show_status(cluster, json); });
+}
+
+}  // namespace tutti::cli

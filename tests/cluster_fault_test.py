@@ -1,0 +1,94 @@
+"""A cluster whose programs are killed while a job runs: the job goes on, and its end is told."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from cluster_tools import Cluster, Machine
+from run_tools import wait_until
+
+WAITING = "echo begun; until [ -e {flag} ]; do sleep 0.02; done; echo done; exit {code}"
+
+
+class Job:
+    """A run of two ranks that go on until they are told to end."""
+
+    def __init__(self, machine: Machine, folder: Path, code: int) -> None:
+        self.machine = machine
+        self.flag = folder / "flag"
+        script = WAITING.format(flag=self.flag, code=code)
+        self.run = machine.start("run", "-n", "2", "--", "sh", "-c", script)
+        assert self.run.stdout is not None
+        assert {self.run.stdout.readline() for _ in range(2)} == {"[0] begun\n", "[1] begun\n"}
+        machine.wait_for(1, "running")
+        self.pids = self.processes()
+
+    def processes(self) -> list[int]:
+        return [process["pid"] for process in self.machine.json("ps")]
+
+    def end(self) -> tuple[int, str, str]:
+        self.flag.touch()
+        output, error = self.run.communicate()
+        return self.run.returncode, output, error
+
+
+@pytest.mark.parametrize("killed", [("agent",), ("head",), ("agent", "head")], ids=" and ".join)
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_job_goes_on_when_programs_are_killed_and_started_again(
+    machine: Machine, tmp_path: Path, killed: tuple[str, ...], code: int
+) -> None:
+    job = Job(machine, tmp_path, code)
+    machine.kill_hard(*killed)
+    machine.well("up")
+    wait_until(lambda: job.processes() == job.pids, "its processes are found again")
+    returned, output, error = job.end()
+    assert returned == code, error + machine.logs()
+    assert sorted(set(output.splitlines())) == ["[0] done", "[1] done"]
+    assert machine.job(1)["state"] == ("succeeded" if code == 0 else "failed")
+    assert machine.job(1)["restarts"] == 0
+
+
+def test_what_ended_while_nobody_looked_is_told(machine: Machine, tmp_path: Path) -> None:
+    job = Job(machine, tmp_path, 6)
+    machine.kill_hard("agent", "head")
+    job.flag.touch()
+    for pid in job.pids:
+        wait_until(lambda pid=pid: has_ended(pid), f"{pid} has ended")
+    machine.well("up")
+    returned, output, error = job.end()
+    assert returned == 6, error + machine.logs()
+    assert sorted(output.splitlines()) == ["[0] done", "[1] done"]
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1]
+    except OSError:
+        return True
+
+
+def test_down_after_everything_was_killed_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
+    job = Job(machine, tmp_path, 0)
+    machine.kill_hard("agent", "head")
+    machine.well("down")
+    for pid in job.pids:
+        assert has_ended(pid)
+    job.run.kill()
+    job.run.communicate()
+
+
+def test_a_pid_that_was_given_to_another_process_is_never_killed(empty_cluster: Cluster) -> None:
+    machine = empty_cluster.head
+    machine.well("up", "--name", "one")
+    machine.well("down")
+    other = subprocess.Popen(["sleep", "1000"])
+    try:
+        for program in ("head", "agent"):
+            (machine.home / program / "pid").write_text(f"{other.pid} 1\n")
+        machine.well("down")
+        os.kill(other.pid, 0)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
