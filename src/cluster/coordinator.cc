@@ -153,7 +153,8 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     const size_t beside = numbers_.place_role(index);
     if (beside == index) continue;
-    for (const RangeSet::Range& range : affected.common(numbers_.of_role(beside)).ranges())
+    const RangeSet hosts = affected.common(numbers_.of_role(beside));
+    for (const RangeSet::Range& range : hosts.ranges())
       affected.add(numbers_.number(index, numbers_.index_of(range.first)),
                    numbers_.number(index, numbers_.index_of(range.last)));
   }
