@@ -81,6 +81,7 @@ Result<std::vector<std::string>> unfold_names(std::string_view text, size_t most
       const size_t width = std::min(inner.find_first_of(",-"), inner.size());
       const size_t digits = width > 1 && inner[0] == '0' ? width : 0;
       TRY(const RangeSet numbers, RangeSet::parse(inner));
+      if (numbers.empty()) return fail(Code::invalid, "'{}' has no numbers between [ and ]", piece);
       if (names.size() + numbers.size() > most)
         return fail(Code::invalid, "more than {} hosts", most);
       for (const uint32_t number : numbers.members())
