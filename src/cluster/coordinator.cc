@@ -284,6 +284,7 @@ void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now
   const Duration notice(appointment_.spec().notice_ns());
   if (!request.preempted() || notice <= 0s)
     return begin_end(cluster::KILLED_BY_USER, request.why(), grace, signal);
+  if (end_at_) return;  // asked again: it was announced
   end_at_ = now + notice;
   end_grace_ = grace;
   why_ = request.why();

@@ -162,9 +162,11 @@ void Coordinator::on_value(const cluster::Row& row) {
   if (!hosts || row.epoch() != epoch()) return;
   const std::string& key = row.message();
   if (row.what() == cluster::Row::VALUE) {
+    const auto before = values_.find(key);
+    const size_t less = before == values_.end() ? 0 : key.size() + before->second.size();
     const size_t more = key.size() + row.value().size();
-    if (value_bytes_ + more > kMaxValueBytes) return;
-    value_bytes_ += more;
+    if (value_bytes_ - less + more > kMaxValueBytes) return;
+    value_bytes_ += more - less;
     values_.insert_or_assign(key, row.value());
   } else {
     wanting_[key].add(*hosts);
