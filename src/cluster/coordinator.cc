@@ -54,6 +54,8 @@ Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, Nod
 void Coordinator::next_epoch() {
   ++counter_;
   revision_ = 0;
+  // Hosts heed the newest directive only: what they may not have started yet is started with it.
+  set_phase(in_phase(start_, Phase::starting), Phase::idle);
   start_ = stop_ = heard_ = RangeSet();
   directed_ = false;
   barriers_.clear();

@@ -290,13 +290,13 @@ TEST_CASE("hosts of other jobs, or lost twice, change nothing") {
 
 TEST_CASE("a process that does not start, or makes no progress, is started again") {
   CoordinatorBench bench(appointment_of(workers(job::ONE_FOR_ONE)));
+  bench.started("0-2,4-7");
   cluster::Row row = row_of(cluster::Row::NOT_STARTED, kFirstEpoch, set("3"));
   row.mutable_exit()->set_error(job::NOT_STARTED);
   bench.report({row});
   CHECK(bench.start() == "3");
   CHECK(bench.last_update.culprit().exit().error() == job::NOT_STARTED);
   bench.obey();
-  bench.started("0-2,4-7", kFirstEpoch);
   CHECK(bench.state() == cluster::RUNNING);
   bench.report({row_of(cluster::Row::STALLED, kFirstEpoch, set("5"))});
   CHECK(bench.start() == "5");
@@ -335,6 +335,18 @@ TEST_CASE("rows that make no sense are ignored") {
   row.add_processes(1);
   bench.report({row});
   CHECK(bench.coordinator.epoch() == kFirstEpoch);
+}
+
+TEST_CASE("what a host may not have started when the epoch changes is started in the new one") {
+  CoordinatorBench bench(appointment_of(workers(job::ONE_FOR_ONE)));
+  bench.started("0-5");
+  bench.exited("1", job::KILLED);  // 6 and 7 have not been heard of
+  CHECK(bench.start() == "1,6-7");
+  CHECK(bench.stop() == "1");
+  bench.started("6-7", kFirstEpoch);  // in place of which the new ones come
+  CHECK(bench.state() == cluster::RESTARTING);
+  bench.obey();
+  CHECK(bench.state() == cluster::RUNNING);
 }
 
 TEST_CASE("directives go again to those who did not answer, and to nobody else") {
