@@ -228,16 +228,18 @@ struct Model {
     for (const auto& [process, local] : job.processes) {
       starting = starting || local.phase == Local::starting;
       if (local.phase == Local::running)
-        *report.add_rows() = row_of(cluster::Row::STARTED, local.epoch, RangeSet(process));
+        *report.add_rows() =
+            row_of(cluster::Row::STARTED, local.epoch, RangeSet(process), RangeSet(host.node));
       if (local.phase != Local::exited || (local.told && !all)) continue;
       cluster::Row row = local.row;
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
+      set_pairs(RangeSet(host.node), row.mutable_hosts());
       *report.add_rows() = row;
     }
     if (job.pending.empty() && !starting) {
       cluster::Row row = row_of(cluster::Row::STARTED, job.directive.epoch(), {}, RangeSet(host.node));
-      row.set_count(job.directive.revision());
+      row.set_count(job.directive.revision() + 1);
       *report.add_rows() = row;
     }
     job.confirmed = true;

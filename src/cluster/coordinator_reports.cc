@@ -22,10 +22,13 @@ void Coordinator::on_row(const cluster::Row& row) {
   auto hosts = set_from(row.hosts());
   if (!processes || !hosts) return;
   if (!processes->empty() && processes->back() >= numbers_.size()) return;
+  // A host that lost its processes to another, and does not know it yet, speaks of its own only.
+  if (!hosts->empty() && !processes->empty() && row.what() != cluster::Row::ARRIVED)
+    *processes = processes->common(processes_on(numbers_, appointment_.layout(), *hosts));
   switch (row.what()) {
     case cluster::Row::STARTED:
       end_strangers(*hosts);
-      if (row.epoch() == epoch() && row.count() >= revision_) heard_.add(*hosts);
+      if (row.epoch() == epoch() && row.count() > revision_) heard_.add(*hosts);
       return on_started(row, *processes);
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);

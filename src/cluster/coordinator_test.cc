@@ -564,6 +564,17 @@ TEST_CASE("hosts that are none of the job's are told to end it") {
   CHECK(bench.state() == cluster::RUNNING);
 }
 
+TEST_CASE("a second coordinator does not take a stranger's processes for its own") {
+  cluster::Appointment appointment = appointment_of(workers(job::ONE_FOR_ONE), 2, 2);
+  CoordinatorBench bench(appointment);
+  // Host 9 was given up; its processes were to run on host 2, which has not begun.
+  bench.report({row_of(cluster::Row::STARTED, kFirstEpoch, set("2-3"), set("9"))});
+  CHECK(bench.told_to_end() == "9");
+  bench.report({row_of(cluster::Row::STARTED, kFirstEpoch, set("0-1,4-7"), set("1,3-4"))});
+  bench.confirm("1-4");
+  CHECK(bench.start() == "2-3");
+}
+
 TEST_CASE("a barrier opens when all of the role have come, in this epoch") {
   CoordinatorBench bench(appointment_of(workers()));
   bench.obey();

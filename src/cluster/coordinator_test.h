@@ -127,14 +127,14 @@ struct CoordinatorBench {
   // These hosts have done what the last directive says.
   void confirm(std::string_view hosts, uint32_t revision = ~0U) {
     cluster::Row row = row_of(cluster::Row::STARTED, coordinator.epoch(), {}, set(hosts));
-    row.set_count(revision == ~0U ? last_directive.revision() : revision);
+    row.set_count(1 + (revision == ~0U ? last_directive.revision() : revision));
     report({std::move(row)});
   }
   // All hosts obey the last directive.
   void obey() {
     const RangeSet start = set_from(last_directive.start()).value();
     cluster::Row done = row_of(cluster::Row::STARTED, coordinator.epoch(), {}, coordinator.nodes());
-    done.set_count(last_directive.revision());
+    done.set_count(last_directive.revision() + 1);
     report({row_of(cluster::Row::STARTED, coordinator.epoch(), start), std::move(done)});
   }
   void lost(std::string_view hosts) {

@@ -27,12 +27,14 @@ cluster::JobReport HostJob::make_report(bool all) const {
   cluster::JobReport report;
   report.set_job(job_);
   std::map<uint64_t, RangeSet> running;
+  const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
     if (local.phase == Phase::running) running[local.epoch].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
       cluster::Row row = local.row;
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
+      set_pairs(here, row.mutable_hosts());
       *report.add_rows() = std::move(row);
     }
     if (local.stalled && local.phase == Phase::running) {
@@ -40,6 +42,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
       row.set_what(cluster::Row::STALLED);
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
+      set_pairs(here, row.mutable_hosts());
     }
   }
   for (const auto& [epoch, processes] : running) {
@@ -47,14 +50,15 @@ cluster::JobReport HostJob::make_report(bool all) const {
     row.set_what(cluster::Row::STARTED);
     row.set_epoch(epoch);
     set_pairs(processes, row.mutable_processes());
+    set_pairs(here, row.mutable_hosts());
   }
   // Nothing is confirmed before all of it was tried.
   if (pending_.empty() && asked_.empty() && !adopting_) {
     cluster::Row& row = *report.add_rows();
     row.set_what(cluster::Row::STARTED);
     row.set_epoch(epoch());
-    row.set_count(directive_.revision());
-    set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+    row.set_count(directive_.revision() + 1);
+    set_pairs(here, row.mutable_hosts());
   }
   fold_rows(report);
   return report;
