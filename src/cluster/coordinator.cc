@@ -254,6 +254,15 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   now_ = now;
   if (grant.term() != appointment_.term() || wanted_.empty() || state_ == cluster::ENDING) return;
   if (!check_layout(numbers_, grant.layout())) return;
+  // The head may have moved more than we asked for now: what it granted before may not have come.
+  RangeSet moved;
+  for (ProcessId process = 0; process < numbers_.size(); ++process)
+    if (node_of(numbers_, appointment_.layout(), process) !=
+        node_of(numbers_, grant.layout(), process))
+      moved.add(process);
+  moved.remove(in_phase(moved, Phase::done));
+  set_phase(moved, Phase::idle);
+  restart_.add(moved);
   *appointment_.mutable_layout() = grant.layout();
   appointment_.set_members(grant.members());
   appointment_.set_master_address(grant.master_address());

@@ -194,6 +194,7 @@ struct Model {
     if (is_over(head_state) && !is_over(update.state())) return;  // it was long on its way
     if (is_over(head_state)) must(update.state() == head_state, "two final states");
     head_state = update.state();
+    if (head_state == cluster::SUCCEEDED) check_success();
     const uint64_t sequence = update.sequence();
     const uint32_t of_term = term;
     deliver([this, sequence, of_term] {
@@ -215,6 +216,15 @@ struct Model {
       coordinator->on_grant(grant, now);
       carry_out();
     });
+  }
+
+  void check_success() {
+    const JobNumbers numbers(spec);
+    for (size_t index = 0; index < numbers.roles(); ++index) {
+      const job::Role::Kind kind = spec.roles(static_cast<int>(index)).kind();
+      if (kind != job::Role::GANG && kind != job::Role::TASK) continue;
+      must(numbers.of_role(index).minus(returned).empty(), "a success of what never returned");
+    }
   }
 
   // ---- hosts
@@ -358,6 +368,7 @@ struct Model {
                        local.epoch, {});
     local.row.mutable_exit()->set_by_us(by_us);
     local.row.mutable_exit()->set_error(by_us ? job::NONE : error);
+    if (!by_us && error == job::NONE) returned.add(process);
     start_pending(host);
     report(host, false);
     look_for_end(host);
@@ -490,6 +501,7 @@ struct Model {
   uint32_t log_counter = 0;
   uint64_t highest_epoch = 0;
   std::set<std::pair<ProcessId, uint64_t>> started;
+  RangeSet returned;  // processes that returned 0 by themselves, some time
   uint64_t lives = 0;
   cluster::JobState head_state = cluster::QUEUED;
   std::string failure;

@@ -86,18 +86,22 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       if (row.epoch() < process.epoch || known) continue;
       process.epoch = row.epoch();
       process.exited = true;
-      const bool wanted = process.phase != Phase::idle || adopted_by_;
-      if (!wanted) continue;  // we had told it to end
+      // We had told it to end, or a coordinator before us had.
+      const bool wanted = process.phase != Phase::idle || (adopted_by_ && !row.exit().by_us());
+      if (!wanted) continue;
       const size_t index = numbers_.role_of(static_cast<ProcessId>(number));
       const bool lives_on = role(index).kind() == job::Role::SERVICE ||
                             role(index).kind() == job::Role::SIDECAR;
-      const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE;
+      const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE &&
+                        !row.exit().by_us();
       (well && !lives_on ? returned : broken)[index].add(static_cast<ProcessId>(number));
     }
   }
+  cluster::Row why = row;
+  if (row.exit().by_us()) why.mutable_exit()->set_error(job::KILLED);  // but not by our will
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     if (!returned[index].empty()) set_phase(returned[index], Phase::done);
-    if (!broken[index].empty()) failed(broken[index], row);
+    if (!broken[index].empty()) failed(broken[index], why);
   }
 }
 

@@ -505,6 +505,33 @@ TEST_CASE("a second coordinator starts what the first did not") {
   CHECK(bench.start() == "0-7");
 }
 
+TEST_CASE("what the first coordinator had ended is not done for the second") {
+  CoordinatorBench bench(appointment_of(workers(), 2, 2));
+  cluster::Row row = row_of(cluster::Row::EXITED, kFirstEpoch, set("0-7"), set("1-4"));
+  row.mutable_exit()->set_by_us(true);
+  bench.report({row});
+  bench.confirm("1-4");
+  CHECK(bench.told_to_end() == "");
+  CHECK(bench.start() == "0-7");
+}
+
+TEST_CASE("what a grant moves besides is started again too") {
+  CoordinatorBench bench(appointment_of(workers(job::ONE_FOR_ONE)));
+  bench.obey();
+  bench.lost("2");
+  CHECK(bench.wanted() == "2-3");
+  cluster::Grant grant;
+  grant.set_job(7);
+  grant.set_term(1);
+  *grant.mutable_layout() = bench.coordinator.appointment().layout();
+  grant.mutable_layout()->Mutable(0)->set_first_node(11);  // everything
+  grant.mutable_layout()->Mutable(0)->set_last_node(14);
+  bench.coordinator.on_grant(grant, bench.now);
+  bench.listen();
+  CHECK(bench.start() == "0-7");
+  CHECK(bench.directed() == "11-14");
+}
+
 TEST_CASE("failures that a second coordinator hears first of are dealt with when it knows all") {
   CoordinatorBench bench(appointment_of(workers(job::ONE_FOR_ONE), 2, 2));
   bench.exited("3", job::KILLED, kFirstEpoch);
