@@ -14,6 +14,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -162,6 +163,9 @@ class TreeNode {
 
   std::unique_ptr<TreeLink> up_;
   size_t up_place_ = 0;  // its index in places_
+  // Was the node above until it fell silent. It would not answer for long; those below us are
+  // missed if we do not soon hang elsewhere.
+  std::optional<NodeId> silent_above_;
   std::vector<std::unique_ptr<TreeLink>> children_;  // by number
   std::vector<std::unique_ptr<TreeLink>> ended_;     // until their strands are gone
 
