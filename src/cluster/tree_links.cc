@@ -102,6 +102,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   tree::Envelope envelope;
   *envelope.mutable_welcome() = welcome_for(link.node);
   link.post(envelope);
+  tell_losses(link);
   return {};
 }
 

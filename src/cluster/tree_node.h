@@ -110,6 +110,10 @@ class TreeNode {
     Instant until;
     RangeSet nodes;
   };
+  struct Loss {
+    Instant at;
+    RangeSet nodes;
+  };
   struct PendingReport {
     std::string body;
     uint32_t hops = 0;
@@ -144,6 +148,7 @@ class TreeNode {
   void route_parcel(tree::Envelope& envelope, RangeSet to, const TreeLink* from);
   void route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops);
   void pass_on_lost(const RangeSet& nodes);
+  void tell_losses(TreeLink& child);
   Result<void> apply_news(TreeLink& link, const tree::News& news);
   void add_alive(const RangeSet& nodes);
   void drop_alive(RangeSet nodes);
@@ -173,6 +178,7 @@ class TreeNode {
   RangeSet news_added_;
   RangeSet news_removed_;
   std::vector<Orphans> orphans_;
+  std::vector<Loss> losses_;  // of late: who attaches may not have heard of them
   std::map<std::pair<NodeId, uint64_t>, PendingReport> reports_;
 
   Alarm alarm_;
