@@ -254,7 +254,7 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   now_ = now;
   if (grant.term() != appointment_.term() || wanted_.empty() || state_ == cluster::ENDING) return;
   if (!check_layout(numbers_, grant.layout())) return;
-  // The head may have moved more than we asked for now: what it granted before may not have come.
+  // The head may move more than what is wanted: what it granted before may not have come.
   RangeSet moved;
   for (ProcessId process = 0; process < numbers_.size(); ++process)
     if (node_of(numbers_, appointment_.layout(), process) !=

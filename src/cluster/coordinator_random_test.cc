@@ -97,17 +97,26 @@ struct Model {
     const Duration delay = Duration(100ms) * below(20);
     std::vector<RoleOptions> roles;
     if (chance(40))
-      roles.push_back({.name = "load", .kind = job::Role::TASK, .count = 1 + below(3),
-                       .strategy = strategy(), .delay = delay});
+      roles.push_back({.name = "load",
+                       .kind = job::Role::TASK,
+                       .count = 1 + below(3),
+                       .strategy = strategy(),
+                       .delay = delay});
     RoleOptions work{.count = 1 + below(6), .strategy = strategy(), .delay = delay};
     if (!roles.empty()) work.needs = {"load"};
     roles.push_back(work);
     if (chance(30))
-      roles.push_back({.name = "watch", .kind = job::Role::SIDECAR, .strategy = strategy(),
-                       .beside = "work", .delay = delay});
+      roles.push_back({.name = "watch",
+                       .kind = job::Role::SIDECAR,
+                       .strategy = strategy(),
+                       .beside = "work",
+                       .delay = delay});
     if (chance(30))
-      roles.push_back({.name = "store", .kind = job::Role::SERVICE, .count = 1 + below(2),
-                       .strategy = strategy(), .delay = delay});
+      roles.push_back({.name = "store",
+                       .kind = job::Role::SERVICE,
+                       .count = 1 + below(2),
+                       .strategy = strategy(),
+                       .delay = delay});
     job::Spec spec = spec_of(std::move(roles));
     for (job::Role& role : *spec.mutable_roles()) {
       if (role.kind() != job::Role::SIDECAR && role.kind() != job::Role::SERVICE) continue;
@@ -160,7 +169,8 @@ struct Model {
     for (const CoordinatorOrders::Parcel& parcel : orders.parcels) {
       for (const NodeId node : parcel.to.members()) {
         const cluster::Message message = parcel.message;
-        deliver([this, node, message] { node == kHead ? head_hears(message) : take(node, message); });
+        deliver(
+            [this, node, message] { node == kHead ? head_hears(message) : take(node, message); });
       }
     }
     if (coordinator->over()) coordinator.reset();
@@ -248,7 +258,8 @@ struct Model {
       *report.add_rows() = row;
     }
     if (job.pending.empty() && !starting) {
-      cluster::Row row = row_of(cluster::Row::STARTED, job.directive.epoch(), {}, RangeSet(host.node));
+      cluster::Row row =
+          row_of(cluster::Row::STARTED, job.directive.epoch(), {}, RangeSet(host.node));
       row.set_count(job.directive.revision() + 1);
       *report.add_rows() = row;
     }
@@ -270,7 +281,8 @@ struct Model {
       RangeSet to;
       for (const cluster::Row& row : report.rows())
         if (!says_ended(row)) to.add(set_from(row.hosts()).value());
-      for (const NodeId node : to.members()) deliver([this, node, message] { take(node, message); });
+      for (const NodeId node : to.members())
+        deliver([this, node, message] { take(node, message); });
     });
   }
   void say_ended(NodeId node) {
@@ -351,9 +363,8 @@ struct Model {
     if (local.phase == Local::exited || local.stopping) return;
     local.stopping = true;
     const uint64_t life = local.life;
-    later(Duration(1ms) * below(800), [this, &host, process, life] {
-      exit(host, process, life, job::NONE, true);
-    });
+    later(Duration(1ms) * below(800),
+          [this, &host, process, life] { exit(host, process, life, job::NONE, true); });
   }
   void exit(Host& host, ProcessId process, uint64_t life, job::ErrorClass error, bool by_us) {
     if (!host.job) return;
@@ -407,9 +418,8 @@ struct Model {
     if (service && !killed) return;
     const bool user_error = faulty() && chance(1);
     const job::ErrorClass error = user_error ? job::USER_ERROR : killed ? job::KILLED : job::NONE;
-    later(Duration(1ms) * (300 + below(20'000)), [this, &host, process, life, error] {
-      exit(host, process, life, error, false);
-    });
+    later(Duration(1ms) * (300 + below(20'000)),
+          [this, &host, process, life, error] { exit(host, process, life, error, false); });
   }
 
   // ---- faults
@@ -519,7 +529,8 @@ TEST_CASE("whatever is lost and whoever dies, a job ends once and starts nothing
       std::string text = model.failure;
       if (model.coordinator != nullptr) text += "; " + model.coordinator->text();
       for (const Model::Host& host : model.hosts)
-        if (host.job) text += fmt::format("; host {} epoch {:x}", host.node, host.job->directive.epoch());
+        if (host.job)
+          text += fmt::format("; host {} epoch {:x}", host.node, host.job->directive.epoch());
       FAIL_CHECK(text);
     }
     ++ends[model.head_state];

@@ -136,9 +136,9 @@ TEST_CASE("restarts wait as their budget says, longer each time, until there are
 }
 
 TEST_CASE("a gang waits for the task it needs to be done") {
-  CoordinatorBench bench(appointment_of(
-      spec_of({{.name = "load", .kind = job::Role::TASK, .count = 2},
-               {.name = "work", .count = 4, .needs = {"load"}}})));
+  CoordinatorBench bench(
+      appointment_of(spec_of({{.name = "load", .kind = job::Role::TASK, .count = 2},
+                              {.name = "work", .count = 4, .needs = {"load"}}})));
   CHECK(bench.start() == "0-1");
   bench.obey();
   CHECK(bench.directed() == "");
@@ -175,8 +175,8 @@ TEST_CASE("a gang waits for the service it needs to be well") {
 }
 
 TEST_CASE("a service that returns is started again, and does not keep a job from its end") {
-  job::Spec spec = spec_of({{.name = "store", .kind = job::Role::SERVICE, .count = 1},
-                            {.name = "work", .count = 2}});
+  job::Spec spec = spec_of(
+      {{.name = "store", .kind = job::Role::SERVICE, .count = 1}, {.name = "work", .count = 2}});
   spec.set_strategy(job::ONE_FOR_ONE);
   job::Budget& budget = *spec.mutable_roles(0)->add_budgets();
   budget.set_error(job::NONE);
@@ -191,10 +191,11 @@ TEST_CASE("a service that returns is started again, and does not keep a job from
 }
 
 TEST_CASE("a sidecar goes down with its worker, and alone") {
-  job::Spec spec = spec_of(
-      {{.count = 4, .strategy = job::ONE_FOR_ONE},
-       {.name = "watch", .kind = job::Role::SIDECAR, .strategy = job::ONE_FOR_ONE,
-        .beside = "work"}});
+  job::Spec spec = spec_of({{.count = 4, .strategy = job::ONE_FOR_ONE},
+                            {.name = "watch",
+                             .kind = job::Role::SIDECAR,
+                             .strategy = job::ONE_FOR_ONE,
+                             .beside = "work"}});
   spec.set_strategy(job::ONE_FOR_ONE);
   CoordinatorBench bench(appointment_of(spec));
   CHECK(bench.start() == "0-7");
@@ -367,9 +368,9 @@ TEST_CASE("directives go again to those who did not answer, and to nobody else")
 }
 
 TEST_CASE("a host that confirmed an older revision is told the newer one") {
-  CoordinatorBench bench(appointment_of(
-      spec_of({{.name = "load", .kind = job::Role::TASK, .count = 2},
-               {.name = "work", .count = 4, .needs = {"load"}}})));
+  CoordinatorBench bench(
+      appointment_of(spec_of({{.name = "load", .kind = job::Role::TASK, .count = 2},
+                              {.name = "work", .count = 4, .needs = {"load"}}})));
   bench.obey();
   bench.exited("0-1", job::NONE);
   CHECK(bench.last_directive.revision() == 1);

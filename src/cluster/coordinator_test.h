@@ -112,18 +112,16 @@ struct CoordinatorBench {
     listen();
   }
   void started(std::string_view processes, uint64_t epoch = 0) {
-    report({row_of(cluster::Row::STARTED, epoch == 0 ? coordinator.epoch() : epoch,
-                   set(processes))});
+    report(
+        {row_of(cluster::Row::STARTED, epoch == 0 ? coordinator.epoch() : epoch, set(processes))});
   }
   void exited(std::string_view processes, job::ErrorClass error, uint64_t epoch = 0) {
-    cluster::Row row = row_of(cluster::Row::EXITED, epoch == 0 ? coordinator.epoch() : epoch,
-                              set(processes));
+    cluster::Row row =
+        row_of(cluster::Row::EXITED, epoch == 0 ? coordinator.epoch() : epoch, set(processes));
     row.mutable_exit()->set_error(error);
     report({std::move(row)});
   }
-  void ended(std::string_view hosts) {
-    report({row_of(cluster::Row::ENDED, 0, {}, set(hosts))});
-  }
+  void ended(std::string_view hosts) { report({row_of(cluster::Row::ENDED, 0, {}, set(hosts))}); }
   // These hosts have done what the last directive says.
   void confirm(std::string_view hosts, uint32_t revision = ~0U) {
     cluster::Row row = row_of(cluster::Row::STARTED, coordinator.epoch(), {}, set(hosts));
@@ -174,8 +172,7 @@ struct CoordinatorBench {
   std::string to(cluster::Message::WhatCase what) const {
     std::string all;
     for (const CoordinatorOrders::Parcel& parcel : orders.parcels)
-      if (parcel.message.what_case() == what)
-        all += (all.empty() ? "" : "; ") + parcel.to.text();
+      if (parcel.message.what_case() == what) all += (all.empty() ? "" : "; ") + parcel.to.text();
     return all;
   }
   std::string directed() const { return to(cluster::Message::kDirective); }

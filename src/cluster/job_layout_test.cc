@@ -109,10 +109,10 @@ TEST_CASE("layouts that make no sense are refused") {
   CHECK_FALSE(refused([](Segments&) {}));
   CHECK(refused([](Segments& layout) { layout.RemoveLast(); }));
   CHECK(refused([](Segments& layout) { layout.Clear(); }));
-  CHECK(refused([](Segments& layout) { add_segment(layout, 1, 9, 9, 1, 4, 1); }));    // twice
-  CHECK(refused([](Segments& layout) { add_segment(layout, 1, 9, 9, 1, 10, 1); }));   // too many
-  CHECK(refused([](Segments& layout) { add_segment(layout, 2, 9, 9, 1, 0, 1); }));    // sidecar
-  CHECK(refused([](Segments& layout) { add_segment(layout, 3, 9, 9, 1, 0, 1); }));    // no role
+  CHECK(refused([](Segments& layout) { add_segment(layout, 1, 9, 9, 1, 4, 1); }));   // twice
+  CHECK(refused([](Segments& layout) { add_segment(layout, 1, 9, 9, 1, 10, 1); }));  // too many
+  CHECK(refused([](Segments& layout) { add_segment(layout, 2, 9, 9, 1, 0, 1); }));   // sidecar
+  CHECK(refused([](Segments& layout) { add_segment(layout, 3, 9, 9, 1, 0, 1); }));   // no role
   CHECK(refused([](Segments& layout) { layout.Mutable(0)->set_first_node(kHead); }));
   CHECK(refused([](Segments& layout) { layout.Mutable(1)->set_last_node(2); }));
   CHECK(refused([](Segments& layout) { layout.Mutable(1)->set_last_node(5); }));

@@ -105,11 +105,9 @@ TEST_CASE("what processes print is kept in order, with who printed it, and the e
   bench.sim.run_for(20ms);
   CHECK(bench.spool.open_pipes() == 2);
   uint64_t place = 0;
-  CHECK(bench.read_all(place) == std::vector<Piece>{{3, 1, "one "},
-                                                    {3, 2, "oops"},
-                                                    {3, 1, "two"},
-                                                    {70'000, 1, "hello"},
-                                                    {3, 1, ""}});
+  CHECK(bench.read_all(place) ==
+        std::vector<Piece>{
+            {3, 1, "one "}, {3, 2, "oops"}, {3, 1, "two"}, {70'000, 1, "hello"}, {3, 1, ""}});
   CHECK(bench.read_all(place).empty());
   bench.print(*other, "again");
   CHECK(bench.read_all(place) == std::vector<Piece>{{70'000, 1, "again"}});
@@ -153,7 +151,8 @@ TEST_CASE("much output is kept whole, however it is cut") {
   Bench bench;
   auto out = bench.open(1, 1);
   std::string text(1'000'000, '\0');
-  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + (i * 7 + i / 999) % 26);
+  for (size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>('a' + (i * 7 + i / 999) % 26);
   bool done = false;
   bench.host.scope().spawn(Bench::write_many(*out, text, 3, done));
   bench.sim.run_for(5s);

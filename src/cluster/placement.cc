@@ -102,7 +102,8 @@ Result<Segments> Placement::place(const job::Spec& spec) {
   for (int role = 0; role < spec.roles_size(); ++role) {
     if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
     std::vector<Piece> all = {{0, spec.roles(role).count()}};
-    TRY_DO(place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
+    TRY_DO(
+        place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
   }
   change(spec, layout, true);
   return layout;

@@ -20,7 +20,8 @@ class Placement {
   // Takes room for all processes of the spec. Code::exhausted when there is not enough now.
   Result<Segments> place(const job::Spec& spec);
   // Moves these processes to hosts that live: a whole layout again.
-  Result<Segments> replace(const job::Spec& spec, const Segments& layout, const RangeSet& processes);
+  Result<Segments> replace(const job::Spec& spec, const Segments& layout,
+                           const RangeSet& processes);
   // Room that is taken, after a restart of the head, and given back.
   void take(const job::Spec& spec, const Segments& layout);
   void give_back(const job::Spec& spec, const Segments& layout);
