@@ -102,6 +102,8 @@ cluster::CoordinatorRecord Coordinator::record() const {
 void Coordinator::next_epoch() {
   ++counter_;
   revision_ = 0;
+  // Hosts heed the newest directive only: what they may not have started yet is started with it.
+  set_phase(in_phase(start_, Phase::starting), Phase::idle);
   start_ = stop_ = heard_ = RangeSet();
   directed_ = false;
   barriers_.clear();
@@ -203,7 +205,8 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     const size_t beside = numbers_.place_role(index);
     if (beside == index) continue;
-    for (const RangeSet::Range& range : affected.common(numbers_.of_role(beside)).ranges())
+    const RangeSet hosts = affected.common(numbers_.of_role(beside));
+    for (const RangeSet::Range& range : hosts.ranges())
       affected.add(numbers_.number(index, numbers_.index_of(range.first)),
                    numbers_.number(index, numbers_.index_of(range.last)));
   }
@@ -301,6 +304,15 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   now_ = now;
   if (grant.term() != appointment_.term() || wanted_.empty() || state_ == cluster::ENDING) return;
   if (!check_layout(numbers_, grant.layout())) return;
+  // The head may move more than what is wanted: what it granted before may not have come.
+  RangeSet moved;
+  for (ProcessId process = 0; process < numbers_.size(); ++process)
+    if (node_of(numbers_, appointment_.layout(), process) !=
+        node_of(numbers_, grant.layout(), process))
+      moved.add(process);
+  moved.remove(in_phase(moved, Phase::done));
+  set_phase(moved, Phase::idle);
+  restart_.add(moved);
   *appointment_.mutable_layout() = grant.layout();
   appointment_.set_members(grant.members());
   appointment_.set_master_address(grant.master_address());
@@ -333,6 +345,7 @@ void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now
   const Duration notice(appointment_.spec().notice_ns());
   if (!request.preempted() || notice <= 0s)
     return begin_end(cluster::KILLED_BY_USER, request.why(), grace, signal);
+  if (end_at_) return;  // asked again: it was announced
   end_at_ = now + notice;
   end_grace_ = grace;
   why_ = request.why();

@@ -103,7 +103,6 @@ class Keeper {
   void tend();
   Instant kill_overdue();
   Task<Result<void>> reset();
-  void renew_group();
   Task<void> leave_after_grace(Scope& session);
 
   // Rings for what comes due by itself: the end of a grace, a look for orphans.

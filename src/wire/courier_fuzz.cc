@@ -67,8 +67,8 @@ Task<void> accept(Clock& clock, std::shared_ptr<MemoryPipe> in, std::shared_ptr<
   std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
   ConnectionOptions options{.limits = {.max_message = kMaxMessage, .max_queued = kMaxQueued},
                             .address = "fuzz"};
-  auto greeted = co_await Courier::greet(clock, std::move(stream), std::move(seal),
-                                         Side::accepting, std::move(options));
+  auto greeted = co_await Courier::greet(clock, std::move(stream), std::move(seal), Side::accepting,
+                                         std::move(options));
   TUTTI_ASSERT(greeted.has_value(), "the hello is honest");
   Echo echo;
   echo.courier = greeted->courier.get();

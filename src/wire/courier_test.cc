@@ -418,8 +418,8 @@ Task<void> note_greeting(Clock& clock, std::shared_ptr<MemoryPipe> in,
   std::unique_ptr<Stream> stream = std::make_unique<MemoryStream>(in, out);
   std::unique_ptr<Seal> seal = std::make_unique<PlainSeal>();
   ConnectionOptions options{.self = {"c", Role::agent, "node7"}, .address = "mem:1"};
-  auto greeted = co_await Courier::greet(clock, std::move(stream), std::move(seal),
-                                         Side::accepting, std::move(options));
+  auto greeted = co_await Courier::greet(clock, std::move(stream), std::move(seal), Side::accepting,
+                                         std::move(options));
   how = greeted ? "greeted" : greeted.error().text();
 }
 
@@ -482,8 +482,7 @@ TEST_CASE("an idle courier holds less than 1.5 KiB, also after a busy moment") {
   crowd.couriers.reserve(2 * kPairs);
   std::vector<std::shared_ptr<MemoryPipe>> pipes;
   pipes.reserve(2 * kPairs);
-  for (size_t i = 0; i < 2 * kPairs; ++i)
-    pipes.push_back(std::make_shared<MemoryPipe>(64 * 1024));
+  for (size_t i = 0; i < 2 * kPairs; ++i) pipes.push_back(std::make_shared<MemoryPipe>(64 * 1024));
   const size_t before = heap_bytes();
   for (size_t i = 0; i < 2 * kPairs; i += 2) {
     crowd.root.spawn(Crowd::greet(crowd, Side::connecting, pipes[i], pipes[i + 1]));
@@ -511,9 +510,8 @@ TEST_CASE("an idle courier holds less than 1.5 KiB, also after a busy moment") {
   const size_t busy = each();
   live(40);
   const size_t quiet = each();
-  MESSAGE("bytes of a courier with its strand: ", fresh, " fresh, ", busy,
-          " after a busy moment, ", quiet, " when it is quiet again; of that the object ",
-          sizeof(Courier));
+  MESSAGE("bytes of a courier with its strand: ", fresh, " fresh, ", busy, " after a busy moment, ",
+          quiet, " when it is quiet again; of that the object ", sizeof(Courier));
   CHECK(crowd.counter.count == 2 * kPairs * 61);
   CHECK(fresh <= 1536);
   CHECK(quiet <= 1536);
