@@ -140,12 +140,12 @@ struct Model {
     *appointment.mutable_layout() = layout;
     appointment.set_fresh(fresh);
     set_pairs(nodes_of(layout).minus(placement.alive()), appointment.mutable_lost());
-    log_appointment = appointment;
-    log_counter = 0;
+    kept.Clear();
+    *kept.mutable_appointment() = appointment;
     begin();
   }
   void begin() {
-    coordinator = std::make_unique<Coordinator>(log_appointment, log_counter, 1, now);
+    coordinator = std::make_unique<Coordinator>(kept, 1, now);
     ++coordinator_life;
     carry_out();
     tick_coordinator();
@@ -158,12 +158,11 @@ struct Model {
     if (orders.log) {
       // It may die before the record is there, or after, with nothing sent.
       if (orders.durably && faulty() && chance(3)) return crash_coordinator();
-      log_appointment = coordinator->appointment();
-      log_counter = coordinator->counter();
+      kept = coordinator->record();
       if (orders.durably && faulty() && chance(3)) return crash_coordinator();
     }
     must(epoch == highest_epoch || orders.log, "an epoch was used that nobody keeps");
-    if (coordinator->epoch() != highest_epoch && log_counter > 1)
+    if (coordinator->epoch() != highest_epoch && kept.counter() > 1)
       must(orders.durably, "an epoch was sent that may be forgotten");
     highest_epoch = std::max(highest_epoch, epoch);
     for (const CoordinatorOrders::Parcel& parcel : orders.parcels) {
@@ -304,10 +303,12 @@ struct Model {
     if (message.has_directive()) on_directive(host, message.directive());
     if (message.has_end()) on_end(host, message.end());
     if (message.has_ack() && host.job)
-      for (const ProcessId process : set_from(message.ack().processes()).value().members())
-        if (const auto known = host.job->processes.find(process);
-            known != host.job->processes.end() && known->second.phase == Local::exited)
-          known->second.told = true;
+      for (const cluster::Ack::Ended& ended : message.ack().ended())
+        for (const ProcessId process : set_from(ended.processes()).value().members())
+          if (const auto known = host.job->processes.find(process);
+              known != host.job->processes.end() && known->second.phase == Local::exited &&
+              known->second.epoch == ended.epoch())
+            known->second.told = true;
   }
   void on_directive(Host& host, const cluster::Directive& directive) {
     if (directive.epoch() <= host.ended_epoch) {
@@ -507,8 +508,7 @@ struct Model {
   std::vector<Host> hosts;
   std::unique_ptr<Coordinator> coordinator;
   uint64_t coordinator_life = 0;
-  cluster::Appointment log_appointment;
-  uint32_t log_counter = 0;
+  cluster::CoordinatorRecord kept;  // in the log
   uint64_t highest_epoch = 0;
   std::set<std::pair<ProcessId, uint64_t>> started;
   RangeSet returned;  // processes that returned 0 by themselves, some time

@@ -68,9 +68,12 @@ struct Bench {
   static Task<void> read_once(Bench& bench, uint64_t& place, Duration patience,
                               std::optional<std::string>& into) {
     const Instant deadline = bench.host.clock().now() + patience;
-    auto bytes = co_await bench.spool.read(place, deadline);
-    CHECK(bytes.has_value());
-    into = bytes.value_or("");
+    cluster::OutputRequest from;
+    from.set_place(place);
+    auto reading = bench.spool.read(std::move(from));
+    auto piece = co_await with_deadline(bench.host.clock(), deadline, std::move(reading));
+    if (piece) place = piece->place();
+    into = piece ? piece->pieces() : "";
   }
   // Everything from the place on, until nothing comes at once.
   std::vector<Piece> read_all(uint64_t& place) {
