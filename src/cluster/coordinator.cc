@@ -68,7 +68,9 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
 // We died and were read from the log: the epoch is as good as it was. What was to be started in it
 // is, or will be when the hosts hear of it again; what ran before they tell.
 void Coordinator::go_on_from(const cluster::CoordinatorRecord& record) {
-  revision_ = record.revision();
+  // What hosts said before we died may still be on its way; they answer this one anew.
+  revision_ = record.revision() + 1;
+  orders_.log = orders_.durably = true;
   start_ = set_from(record.start()).value_or(RangeSet());
   stop_ = set_from(record.stop()).value_or(RangeSet());
   dead_ = set_from(record.dead()).value_or(RangeSet());

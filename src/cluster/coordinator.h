@@ -91,6 +91,8 @@ class Coordinator {
   void on_value(const cluster::Row& row);
   void end_strangers(const RangeSet& hosts);
   void adopted();
+  // Whether what a host says of a process that we know nothing of tells how it is.
+  bool may_adopt(ProcessId process) const { return adopted_by_ && !restart_.contains(process); }
 
   // Deciding (coordinator.cc).
   void failed(const RangeSet& processes, const cluster::Row& row);

@@ -155,14 +155,15 @@ struct Model {
     const CoordinatorOrders orders = coordinator->take_orders();
     const uint64_t epoch = coordinator->epoch();
     must(epoch >= highest_epoch, "an epoch went back");
+    const uint64_t kept_before = epoch_of(kept.appointment().term(), kept.counter());
     if (orders.log) {
       // It may die before the record is there, or after, with nothing sent.
       if (orders.durably && faulty() && chance(3)) return crash_coordinator();
       kept = coordinator->record();
       if (orders.durably && faulty() && chance(3)) return crash_coordinator();
     }
-    must(epoch == highest_epoch || orders.log, "an epoch was used that nobody keeps");
-    if (coordinator->epoch() != highest_epoch && kept.counter() > 1)
+    must(epoch == kept_before || orders.log, "an epoch was used that nobody keeps");
+    if (epoch != kept_before && kept.counter() > 1)
       must(orders.durably, "an epoch was sent that may be forgotten");
     highest_epoch = std::max(highest_epoch, epoch);
     for (const CoordinatorOrders::Parcel& parcel : orders.parcels) {
@@ -256,7 +257,7 @@ struct Model {
       set_pairs(RangeSet(host.node), row.mutable_hosts());
       *report.add_rows() = row;
     }
-    if (job.pending.empty() && !starting) {
+    if (all && job.pending.empty() && !starting) {
       cluster::Row row =
           row_of(cluster::Row::STARTED, job.directive.epoch(), {}, RangeSet(host.node));
       row.set_count(job.directive.revision() + 1);

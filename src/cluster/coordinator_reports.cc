@@ -61,7 +61,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
       const bool known = process.epoch == row.epoch() && (process.exited || process.phase == Phase::running);
       if (row.epoch() < process.epoch || known) continue;
       // One that is to be stopped, or was never wanted in that epoch, does not run for us.
-      if (process.phase == Phase::idle && !adopted_by_) continue;
+      if (process.phase == Phase::idle && !may_adopt(static_cast<ProcessId>(number))) continue;
       process.epoch = row.epoch();
       process.exited = false;
       fresh.add(static_cast<ProcessId>(number));
@@ -87,7 +87,9 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       process.epoch = row.epoch();
       process.exited = true;
       // We had told it to end, or a coordinator before us had.
-      const bool wanted = process.phase != Phase::idle || (adopted_by_ && !row.exit().by_us());
+      const bool adoptable =
+          may_adopt(static_cast<ProcessId>(number)) && !row.exit().by_us();
+      const bool wanted = process.phase != Phase::idle || adoptable;
       if (!wanted) continue;
       const size_t index = numbers_.role_of(static_cast<ProcessId>(number));
       const bool lives_on = role(index).kind() == job::Role::SERVICE ||

@@ -149,7 +149,7 @@ TEST_CASE("a gang waits for the task it needs to be done") {
   CHECK(bench.directed() == "1-2");
   CHECK(bench.start() == "0-5");
   CHECK(bench.last_directive.revision() == 1);
-  CHECK_FALSE(bench.orders.durably);  // the same epoch
+  CHECK(bench.orders.durably);  // whoever reads it from the log goes on from here
   bench.report({row_of(cluster::Row::STARTED, kFirstEpoch, set("2-5"))});
   bench.confirm("1-2");
   CHECK(bench.state() == cluster::RUNNING);
@@ -384,7 +384,7 @@ TEST_CASE("a host that confirmed an older revision is told the newer one") {
 
 TEST_CASE("the head is told again until it answers, then now and then") {
   CoordinatorBench bench(appointment_of(workers()));
-  bench.wait(0s);
+  bench.wait(1s);
   CHECK(bench.to(cluster::Message::kUpdate) == "0");
   bench.obey();
   bench.wait(1s);
@@ -572,16 +572,31 @@ TEST_CASE("a second coordinator gives up hosts that stay silent, or are known to
   }
 }
 
-TEST_CASE("a coordinator that was read from the log uses no epoch again") {
-  cluster::Appointment appointment = appointment_of(workers());
-  CoordinatorBench bench(appointment, 5);
-  CHECK(bench.coordinator.epoch() == epoch_of(1, 6));
-  CHECK(bench.orders.durably);
-  CHECK(bench.start() == "");  // hosts are asked first, fresh or not
-  bench.started("0-7", epoch_of(1, 5));
-  bench.confirm("1-4");
-  CHECK(bench.state() == cluster::RUNNING);
-  CHECK(bench.directed() == "");
+TEST_CASE("a coordinator that was read from the log goes on with its epoch") {
+  CoordinatorBench first(appointment_of(workers()));
+  CHECK(first.start() == "0-7");
+  const cluster::CoordinatorRecord record = first.coordinator.record();
+  Coordinator second(record, 1, first.now);
+  CHECK(second.epoch() == first.coordinator.epoch());
+  const CoordinatorOrders orders = second.take_orders();
+  REQUIRE(orders.parcels.size() == 1);
+  CHECK(orders.parcels[0].to.text() == "1-4");
+  const cluster::Directive& again = orders.parcels[0].message.directive();
+  CHECK(set_from(again.start()).value().text() == "0-7");
+  CHECK(again.revision() == record.revision() + 1);
+  CHECK(orders.durably);
+}
+
+TEST_CASE("a coordinator that was read from the log while its job ended goes on ending it") {
+  CoordinatorBench first(appointment_of(workers()));
+  first.obey();
+  first.exited("0-7", job::NONE);
+  const cluster::CoordinatorRecord record = first.coordinator.record();
+  CHECK(record.final_state() == cluster::SUCCEEDED);
+  Coordinator second(record, 1, first.now);
+  const CoordinatorOrders orders = second.take_orders();
+  REQUIRE_FALSE(orders.parcels.empty());
+  CHECK(orders.parcels[0].message.has_end());
 }
 
 TEST_CASE("hosts that are none of the job's are told to end it") {

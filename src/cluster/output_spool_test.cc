@@ -80,7 +80,7 @@ struct Bench {
     std::vector<Piece> all;
     while (true) {
       std::optional<std::string> bytes;
-      host.scope().spawn(read_once(*this, place, 0s, bytes));
+      host.scope().spawn(read_once(*this, place, 20ms, bytes));
       sim.run_for(50ms);
       REQUIRE(bytes.has_value());
       if (bytes->empty()) return all;
