@@ -184,9 +184,10 @@ Task<void> Agent::adopt_all() {
       continue;
     }
     keepers_.push_back(std::move(keeper));
-    keepers_.back()->start([this] { time_.ring(); });
     by_path[path] = keepers_.back().get();
   }
+  // What a keeper says first, exits above all, is for the job it is of: nothing waits from here on.
+  for (const auto& [path, keeper] : by_path) keeper->start([this] { time_.ring(); });
   for (auto& [id, record] : std::exchange(found_, {})) {
     const auto keeper = by_path.find(record.keeper());
     add_job(id).adopt(record, keeper == by_path.end() ? nullptr : keeper->second);
