@@ -145,8 +145,10 @@ Task<Result<void>> end_keepers(World& world, const Home& home, bool keep_jobs) {
     if (keep_jobs && !keeper->things.ranks.empty()) continue;
     auto told = co_await keeper->client->shutdown();
     if (!told) co_return told;
-    // It closes the stream when all has ended.
-    (void)co_await keeper->client->run();
+    const auto pid = static_cast<pid_t>(keeper->client->welcome().pid());
+    if (!ends_within(pid, kEndPatience))
+      co_return fail(Code::deadline, "keeper {} does not end; what it keeps: ps --ppid {}", pid,
+                     pid);
   }
   co_return {};
 }
