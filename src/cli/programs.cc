@@ -22,8 +22,8 @@ Task<Error> did_not_start(World& world, const Home& home, std::string_view progr
   std::string words = log.value_or("");
   if (words.size() > kLastWords) words = words.substr(words.size() - kLastWords);
   while (words.ends_with('\n')) words.pop_back();
-  co_return Error(Code::unavailable, fmt::format("the {} did not start; the end of {}:\n{}",
-                                                 program, path, words));
+  co_return Error(Code::unavailable,
+                  fmt::format("the {} did not start; the end of {}:\n{}", program, path, words));
 }
 
 bool is_alive(const cluster::StatusReply& status, const std::string& name) {
