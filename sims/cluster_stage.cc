@@ -243,6 +243,8 @@ std::string ClusterStage::describe(const SubmittedJob& job) {
   if (!info) return info.error().text();
   std::string text = fmt::format("state {} ({}), coordinator {}", static_cast<int>(info->state()),
                                  info->why(), info->coordinator());
+  for (const Life& life : alive_)
+    if (life.job == job.id) text += fmt::format("; {} lives", life.process);
   for (uint32_t host = 1; host < sim_.hosts(); ++host) {
     if (agents_[host] == nullptr) {
       text += fmt::format("; host {} has no agent", host);

@@ -1,14 +1,18 @@
 // Jobs on a cluster, and what befalls it meanwhile. What must hold, whatever happens: every job
 // ends in one state, no process runs twice in one epoch, nothing runs without an owner in the end,
-// and the tree is whole again.
+// and the tree is whole again. Where only the runtime itself was hit, no process may have been lost.
+#include <array>
+
 #include "sims/cluster_stage.h"
 #include "sims/scenarios.h"
 
 namespace tutti::sims {
 namespace {
 
+constexpr Duration kBoot = 2s;
 constexpr Duration kSettling = 30s;
 constexpr Duration kPatience = 5min;
+constexpr uint32_t kSlots = 8;
 
 // Narrow trees are deep, and have more to heal.
 uint32_t fan_out_of(const Simulator& sim) {
@@ -16,28 +20,156 @@ uint32_t fan_out_of(const Simulator& sim) {
   return sim.hosts() > 1000 ? kUsualFanOut : kFanOuts[sim.options().seed % kFanOuts.size()];
 }
 
-Task<Result<void>> run(Simulator& sim, Duration length) {
+Duration up_to(SimRandom& random, Duration most) {
+  return Duration(static_cast<int64_t>(random.below(static_cast<uint64_t>(to_ns(most)))));
+}
+
+uint32_t some_host(const Simulator& sim, SimRandom& random) {
+  return 1 + static_cast<uint32_t>(random.below(sim.hosts() - 1));
+}
+
+// What happens besides the plan's faults, while jobs are started and run.
+using Trouble = Task<Result<void>> (*)(ClusterStage& stage, SimRandom& random);
+
+struct Play {
+  Trouble trouble = nullptr;
+  bool harmless = false;  // no process may be lost by it
+};
+
+Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   const auto stage =
-      std::make_shared<ClusterStage>(sim, StageOptions{.fan_out = fan_out_of(sim)});
+      std::make_shared<ClusterStage>(sim, StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots});
   stage->start();
   const bool calm = sim.options().faults.name == "none";
-  CO_TRY_DO(co_await sim.clock().sleep(2s));
+  CO_TRY_DO(co_await sim.clock().sleep(kBoot));
   SimRandom random = sim.random(RandomStream::program);
-  const uint32_t slots = (sim.hosts() - 1) * 8;
+  const uint32_t slots = (sim.hosts() - 1) * kSlots;
+  uint64_t processes = 0;
   for (int i = 0; i < 6; ++i) {
     const auto count = static_cast<uint32_t>(1 + random.below(std::max(1U, slots / 4)));
-    stage->submit(gang_job(count, Duration(static_cast<int64_t>(random.below(5'000'000'000)))));
+    stage->submit(gang_job(count, up_to(random, 5s)));
+    processes += count;
   }
+  Scope troubles;
+  if (play.trouble != nullptr) troubles.spawn(play.trouble(*stage, random));
   if (!calm) CO_TRY_DO(co_await suffer(sim, length));
+  CO_TRY_DO(co_await troubles.join());
   CO_TRY_DO(co_await stage->all_over(kPatience));
   if (sim.failure()) co_return {};
-  CO_TRY_DO(co_await sim.clock().sleep(calm ? 3s : kSettling));
+  CO_TRY_DO(co_await sim.clock().sleep(calm && play.trouble == nullptr ? 3s : kSettling));
   stage->check_end();
+  if (calm && (play.harmless || play.trouble == nullptr))
+    sim.check(stage->lives() == processes, "{} processes had {} lives", processes, stage->lives());
   co_return {};
+}
+
+Task<Result<void>> crash_for(Simulator& sim, uint32_t host, Duration lasts) {
+  sim.crash(host);
+  CO_TRY_DO(co_await sim.clock().sleep(lasts));
+  sim.reboot(host);
+  co_return {};
+}
+
+// One host in a hundred dies while everything starts.
+Task<Result<void>> deaths(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  Scope dying;
+  for (uint32_t i = 0; i < 1 + sim.hosts() / 100; ++i) {
+    CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 500ms)));
+    dying.spawn(crash_for(sim, some_host(sim, random), 2s + up_to(random, 10s)));
+  }
+  co_return co_await dying.join();
+}
+
+// Neighbours die at one moment.
+Task<Result<void>> rack_loss(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 3s)));
+  const uint32_t count = std::max(1U, sim.hosts() / 4);
+  const auto first = static_cast<uint32_t>(1 + random.below(sim.hosts() - count));
+  Scope dying;
+  for (uint32_t host = first; host < first + count; ++host)
+    dying.spawn(crash_for(sim, host, 10s));
+  co_return co_await dying.join();
+}
+
+// The cluster falls in two, and heals.
+Task<Result<void>> partition(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
+  const uint32_t first = some_host(sim, random);
+  const uint64_t cut = sim.links().partition(HostSet::range(0, first),
+                                             HostSet::range(first, sim.hosts()));
+  CO_TRY_DO(co_await sim.clock().sleep(500ms + up_to(random, 8s)));
+  sim.links().heal(cut);
+  co_return {};
+}
+
+// At any step of the launch, and for any time.
+Task<Result<void>> head_crash(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 300ms)));
+  co_return co_await crash_for(sim, kHead, 100ms + up_to(random, 5s));
+}
+
+Task<Result<void>> coordinator_loss(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  CO_TRY_DO(co_await sim.clock().sleep(200ms + up_to(random, 2s)));
+  for (uint32_t host = 1; host < sim.hosts(); ++host)
+    if (stage.agent(host) != nullptr && stage.agent(host)->coordinators() != 0)
+      co_return co_await crash_for(sim, host, 5s);
+  co_return {};
+}
+
+Task<Result<void>> agent_restarts(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  for (int i = 0; i < 20; ++i) {
+    CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 200ms)));
+    stage.kill_agent(some_host(sim, random));
+  }
+  co_return {};
+}
+
+Task<Result<void>> slow_hosts(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  for (uint32_t i = 0; i < 1 + sim.hosts() / 5; ++i)
+    sim.set_slow(some_host(sim, random), static_cast<uint32_t>(500 + random.below(4500)));
+  CO_TRY_DO(co_await sim.clock().sleep(5s));
+  for (uint32_t host = 1; host < sim.hosts(); ++host) sim.set_slow(host, 100);
+  co_return {};
+}
+
+Task<Result<void>> thundering_restart(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
+  for (uint32_t host = 1; host < sim.hosts(); ++host) stage.kill_agent(host);
+  co_return {};
+}
+
+template <Trouble kTrouble, bool kHarmless>
+Task<Result<void>> run(Simulator& sim, Duration length) {
+  return run_play(sim, length, {kTrouble, kHarmless});
 }
 
 }  // namespace
 
-const Scenario kLaunch = {"launch", "jobs on a cluster under the plan's faults", 20, 2, 20s, run};
+const Scenario kLaunch = {
+    "launch", "jobs on a cluster under the plan's faults", 20, 2, 20s, run<nullptr, true>};
+const Scenario kLaunchDeaths = {
+    "launch-deaths", "hosts die while jobs start", 20, 3, 20s, run<deaths, false>};
+const Scenario kRackLoss = {
+    "rack-loss", "a quarter of the hosts dies at once", 20, 3, 20s, run<rack_loss, false>};
+const Scenario kPartition = {
+    "partition", "the cluster falls in two and heals", 20, 3, 20s, run<partition, false>};
+const Scenario kHeadCrash = {
+    "head-crash", "the head dies at some step of a launch", 20, 2, 20s, run<head_crash, true>};
+const Scenario kCoordinatorLoss = {
+    "coordinator-loss", "a coordinator's host dies", 20, 3, 20s, run<coordinator_loss, false>};
+const Scenario kAgentRestarts = {
+    "agent-restarts", "agents die and come back", 20, 2, 20s, run<agent_restarts, true>};
+const Scenario kSlowHosts = {
+    "slow-hosts", "some hosts are many times slower", 20, 2, 20s, run<slow_hosts, true>};
+const Scenario kThunderingRestart = {"thundering-restart", "all agents die at once", 20, 2, 20s,
+                                     run<thundering_restart, true>};
 
 }  // namespace tutti::sims

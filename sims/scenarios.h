@@ -1,4 +1,4 @@
-// Every scenario there is, each in the file of its name (wire.cc has three).
+// Every scenario there is, each in the file of its name (wire.cc and launch.cc have several).
 #pragma once
 
 #include "sims/scenario.h"
@@ -10,6 +10,14 @@ extern const Scenario kDisk;
 extern const Scenario kHeartbeat;
 extern const Scenario kTree;
 extern const Scenario kLaunch;
+extern const Scenario kLaunchDeaths;
+extern const Scenario kRackLoss;
+extern const Scenario kPartition;
+extern const Scenario kHeadCrash;
+extern const Scenario kCoordinatorLoss;
+extern const Scenario kAgentRestarts;
+extern const Scenario kSlowHosts;
+extern const Scenario kThunderingRestart;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

@@ -36,7 +36,7 @@ class Source:
 
     @property
     def is_test(self) -> bool:
-        return re.search(r"_(test|fuzz)\.cc$", self.path) is not None
+        return re.search(r"_(test|fuzz)\.(cc|h)$", self.path) is not None
 
     @cached_property
     def lines(self) -> list[str]:

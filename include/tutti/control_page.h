@@ -140,23 +140,33 @@ static inline int tutti_control_aborted(const tutti_control_page* page, uint64_t
   return __atomic_load_n(&page->aborted, __ATOMIC_ACQUIRE) >= epoch;
 }
 
-// Looks that a reader takes at a set that is being written: about a millisecond.
-#define TUTTI_CONTROL_LOOKS 20000
+// Looks that a reader takes at a set that is being written: some milliseconds.
+#define TUTTI_CONTROL_LOOKS 100000
+
+static inline void tutti_control_pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 // The set of the dead at one moment. A writer that dies within its write leaves a set that says too
 // little until the next writer marks it as truncated: after enough looks it is read as it is.
 static inline void tutti_control_read_dead(const tutti_control_page* page,
                                            tutti_control_dead* dead) {
+  dead->count = 0;
+  dead->truncated = 1;
   for (int look = 0; look <= TUTTI_CONTROL_LOOKS; ++look) {
     const uint32_t before = __atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE);
-    if ((before & 1) != 0 && look < TUTTI_CONTROL_LOOKS) continue;
-    dead->count = __atomic_load_n(&page->dead_count, __ATOMIC_RELAXED);
+    if ((before & 1) != 0 && look < TUTTI_CONTROL_LOOKS) {
+      tutti_control_pause();
+      continue;
+    }
+    dead->count = __atomic_load_n(&page->dead_count, __ATOMIC_ACQUIRE);
     if (dead->count > TUTTI_CONTROL_RANGES) dead->count = TUTTI_CONTROL_RANGES;
-    dead->truncated = __atomic_load_n(&page->dead_truncated, __ATOMIC_RELAXED);
+    dead->truncated = __atomic_load_n(&page->dead_truncated, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; i < dead->count; ++i)
-      dead->ranges[i] = __atomic_load_n(&page->dead[i], __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&page->sequence, __ATOMIC_RELAXED) == before) return;
+      dead->ranges[i] = __atomic_load_n(&page->dead[i], __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE) == before) return;
   }
 }
 

@@ -1,6 +1,6 @@
 """Tutti trains one model on many computers as if they were one."""
 
-from tutti import record
+from tutti import control, record
 from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
 from tutti._error import Error
@@ -10,6 +10,7 @@ __all__ = [
     "RecordKind",
     "Recorder",
     "__version__",
+    "control",
     "hash64",
     "parse_duration",
     "record",

@@ -1,5 +1,7 @@
 #include "cluster/agent.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/version.h"
 #include "cluster/report_fold.h"
@@ -67,9 +69,8 @@ void Agent::on_parcel(NodeId from, Bytes body) {
     case cluster::Message::kDirective: return on_directive(from, message.directive());
     case cluster::Message::kEnd: return on_end(from, message.end());
     case cluster::Message::kAck: {
-      auto processes = set_from(message.ack().processes());
       HostJob* job = find_job(message.ack().job());
-      if (job != nullptr && processes) job->on_ack(*processes);
+      if (job != nullptr) job->on_ack(message.ack());
       return;
     }
     case cluster::Message::kSignal: {
@@ -79,7 +80,11 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
-    case cluster::Message::kAppointment: return appoint(message.appointment(), 0);
+    case cluster::Message::kAppointment: {
+      cluster::CoordinatorRecord fresh;
+      *fresh.mutable_appointment() = message.appointment();
+      return appoint(std::move(fresh));
+    }
     default: break;
   }
   const Instant now = world_.clock().now();
@@ -94,10 +99,8 @@ void Agent::on_parcel(NodeId from, Bytes body) {
   if (message.has_end_request()) coordinator.on_end_request(message.end_request(), now);
   if (message.has_update_ack()) coordinator.on_update_ack(message.update_ack().sequence());
   if (message.has_grant()) coordinator.on_grant(message.grant(), now);
-  if (message.has_forget() && message.forget().term() > coordinator.appointment().term()) {
-    coordinators_.erase(job);
-    return;
-  }
+  if (message.has_forget() && message.forget().term() > coordinator.appointment().term())
+    return forget_coordinator(job);
   carry_out(*hosted);
 }
 
@@ -138,6 +141,7 @@ void Agent::on_report(uint64_t key, Bytes body) {
   Hosted* hosted = coordinating(report.job());
   if (hosted == nullptr) {
     // Whose coordinator we are not. The head knows who is, or that it is over.
+    if (std::ranges::all_of(report.rows(), says_ended)) return;
     report.set_refused_by(node());
     report_to_head(report);
     return;

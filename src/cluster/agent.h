@@ -58,6 +58,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
     explicit Hosted(Coordinator coordinator) : coordinator(std::move(coordinator)) {}
     Coordinator coordinator;
     std::deque<CoordinatorOrders> orders;  // behind one that waits for the log
+    uint64_t serial = 0;  // another one for each appointment
     bool waiting = false;
     bool carrying = false;
   };
@@ -81,6 +82,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;
   Task<Result<void>> log(cluster::HostRecord record) override;
+  void log_soon(const cluster::HostRecord& record) override;
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper, bool clean) override;
   std::string agent_socket() const override { return options_.folder + "/agent.sock"; }
@@ -95,11 +97,13 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void reap_keepers();
 
   // Coordinators (agent_coordinators.cc).
-  void appoint(const cluster::Appointment& appointment, uint32_t counter);
+  void appoint(cluster::CoordinatorRecord record);
   Hosted* coordinating(uint64_t job);
   void carry_out(Hosted& hosted);
-  Task<void> carry_out_durably(uint64_t job);
+  Task<void> carry_out_durably(uint64_t job, uint64_t serial);
   void post(const CoordinatorOrders& orders);
+  void forget_coordinator(uint64_t job);
+  Task<void> write_log();
   void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
   Task<Result<void>> keep_time();
@@ -122,12 +126,14 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::vector<KeeperSession*> idle_keepers_;
   std::map<uint64_t, cluster::HostRecord> found_;             // in the log, at the start
   std::map<uint64_t, cluster::CoordinatorRecord> appointed_;  // in the log, at the start
+  uint64_t next_serial_ = 1;
   std::deque<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
   std::vector<Alarm*> job_watchers_;
   NodeId logged_node_ = kHead;  // our number, as the log has it
   Alarm time_;
   Scope* strands_ = nullptr;
   bool snapshotting_ = false;
+  bool writing_ = false;
 };
 
 }  // namespace tutti

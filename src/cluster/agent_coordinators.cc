@@ -5,6 +5,11 @@
 #include "cluster/agent.h"
 
 namespace tutti {
+namespace {
+
+constexpr Duration kLogPause = 200ms;
+
+}  // namespace
 
 Agent::Hosted* Agent::coordinating(uint64_t job) {
   const auto found = coordinators_.find(job);
@@ -16,28 +21,29 @@ const Coordinator* Agent::find_coordinator(uint64_t job) const {
   return found == coordinators_.end() ? nullptr : &found->second->coordinator;
 }
 
-void Agent::appoint(const cluster::Appointment& appointment, uint32_t counter) {
+void Agent::appoint(cluster::CoordinatorRecord record) {
+  const cluster::Appointment& appointment = record.appointment();
+  const uint64_t job = appointment.job();
   const JobNumbers numbers(appointment.spec());
   if (auto sound = check_layout(numbers, appointment.layout()); !sound) {
-    TUTTI_LOG(error, "refused to coordinate", {{"job", appointment.job()}, {"why", sound.error().text()}});
+    TUTTI_LOG(error, "refused to coordinate", {{"job", job}, {"why", sound.error().text()}});
     return;
   }
-  Hosted* before = coordinating(appointment.job());
+  Hosted* before = coordinating(job);
   // Told again: the head has not heard from us yet, and will.
   if (before != nullptr && before->coordinator.appointment().term() >= appointment.term()) return;
-  if (before != nullptr) coordinators_.erase(appointment.job());
-  Coordinator coordinator(appointment, counter, node(), world_.clock().now());
+  if (before != nullptr) coordinators_.erase(job);
+  Coordinator coordinator(std::move(record), node(), world_.clock().now());
   auto hosted = std::make_unique<Hosted>(std::move(coordinator));
   Hosted& added = *hosted;
-  coordinators_.emplace(appointment.job(), std::move(hosted));
+  added.serial = next_serial_++;
+  coordinators_.emplace(job, std::move(hosted));
   carry_out(added);
 }
 
 cluster::AgentRecord Agent::record_of(const Hosted& hosted) const {
   cluster::AgentRecord record;
-  cluster::CoordinatorRecord& kept = *record.mutable_coordinator();
-  *kept.mutable_appointment() = hosted.coordinator.appointment();
-  kept.set_counter(hosted.coordinator.counter());
+  *record.mutable_coordinator() = hosted.coordinator.record();
   return record;
 }
 
@@ -61,22 +67,37 @@ void Agent::carry_out(Hosted& hosted) {
     }
     if (hosted.waiting || orders.durably) {
       hosted.orders.push_back(std::move(orders));
-      if (!std::exchange(hosted.waiting, true)) strands_->spawn(carry_out_durably(job));
+      if (!std::exchange(hosted.waiting, true)) strands_->spawn(carry_out_durably(job, hosted.serial));
     } else {
       post(orders);
     }
   }
   hosted.carrying = false;
   if (hosted.coordinator.over()) {
-    cluster::AgentRecord record;
-    record.mutable_coordinator()->mutable_appointment()->set_job(job);
-    record.mutable_coordinator()->set_ended(true);
-    const std::string bytes = record.SerializeAsString();
-    log_->post(bytes);
-    coordinators_.erase(job);
+    forget_coordinator(job);
     return;
   }
   time_.ring();
+}
+
+void Agent::forget_coordinator(uint64_t job) {
+  cluster::AgentRecord record;
+  record.mutable_coordinator()->mutable_appointment()->set_job(job);
+  record.mutable_coordinator()->set_ended(true);
+  const std::string bytes = record.SerializeAsString();
+  log_->post(bytes);
+  coordinators_.erase(job);
+  time_.ring();
+}
+
+// Records that nobody waits for shall not wait for ever.
+Task<void> Agent::write_log() {
+  auto slept = co_await world_.clock().sleep(kLogPause);
+  writing_ = false;
+  if (!slept) co_return;
+  const uint64_t sequence = log_->last_sequence();
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) log_failed(durable.error());
 }
 
 // Nobody knows what is on the disk now: whoever starts us again reads it.
@@ -84,7 +105,7 @@ void Agent::log_failed(const Error& why) {
   if (why.code() != Code::cancelled) strands_->cancel(why.context("the agent ends"));
 }
 
-Task<void> Agent::carry_out_durably(uint64_t job) {
+Task<void> Agent::carry_out_durably(uint64_t job, uint64_t serial) {
   while (true) {
     const uint64_t sequence = log_->last_sequence();
     auto durable = co_await log_->durable(sequence);
@@ -93,13 +114,13 @@ Task<void> Agent::carry_out_durably(uint64_t job) {
       co_return;
     }
     Hosted* hosted = coordinating(job);
-    if (hosted == nullptr) co_return;
+    if (hosted == nullptr || hosted->serial != serial) co_return;
     // Those that came meanwhile have their records behind this one.
     const CoordinatorOrders orders = std::move(hosted->orders.front());
     hosted->orders.pop_front();
     post(orders);
     hosted = coordinating(job);
-    if (hosted == nullptr) co_return;
+    if (hosted == nullptr || hosted->serial != serial) co_return;
     if (!hosted->orders.empty()) continue;
     hosted->waiting = false;
     co_return;
@@ -110,6 +131,8 @@ Task<void> Agent::carry_out_durably(uint64_t job) {
 Task<Result<void>> Agent::keep_time() {
   while (true) {
     reap_keepers();
+    if (log_->durable_sequence() < log_->last_sequence() && !std::exchange(writing_, true))
+      strands_->spawn(write_log());
     Instant due = kNever;
     const Instant now = world_.clock().now();
     std::vector<uint64_t> ringing;

@@ -101,6 +101,14 @@ Task<Result<void>> Agent::log(cluster::HostRecord record) {
   co_return {};
 }
 
+void Agent::log_soon(const cluster::HostRecord& record) {
+  cluster::AgentRecord kept;
+  *kept.mutable_host() = record;
+  const std::string bytes = kept.SerializeAsString();
+  log_->post(bytes);
+  time_.ring();
+}
+
 Task<void> Agent::snapshot_when_large() {
   cluster::AgentSnapshot snapshot;
   snapshot.add_records()->set_node(logged_node_);
@@ -186,7 +194,7 @@ Task<void> Agent::adopt_all() {
     keepers_.push_back(std::move(keeper));
     by_path[path] = keepers_.back().get();
   }
-  // What a keeper says first, exits above all, is for the job it is of: nothing waits from here on.
+  // A keeper speaks as soon as it is greeted: its job must listen by then.
   for (const auto& [path, keeper] : by_path) keeper->start([this] { time_.ring(); });
   for (auto& [id, record] : std::exchange(found_, {})) {
     const auto keeper = by_path.find(record.keeper());
@@ -199,7 +207,7 @@ Task<void> Agent::adopt_all() {
     idle_keepers_.push_back(keeper);
   }
   for (const auto& [id, record] : std::exchange(appointed_, {}))
-    appoint(record.appointment(), record.counter());
+    appoint(record);
   if (options_.warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_.folder + "/keepers");
   keep_warm();
@@ -224,7 +232,7 @@ Result<void> Agent::replay(const cluster::AgentRecord& record) {
   if (record.has_host()) {
     const cluster::HostRecord& host = record.host();
     found_.erase(host.job());
-    if (host.ended()) ended_[host.job()] = host.directive().epoch();
+    if (host.ended() || host.ending()) ended_[host.job()] = host.last_epoch();
     if (!host.ended()) found_.emplace(host.job(), host);
   } else if (record.has_coordinator()) {
     const uint64_t job = record.coordinator().appointment().job();

@@ -52,8 +52,6 @@ class SetLock {
                                           __ATOMIC_RELAXED);
       stolen_ = held_ && !free;
     }
-    // Readers that see any of our writes see the odd sequence too.
-    if (held_) __atomic_thread_fence(__ATOMIC_RELEASE);
   }
   ~SetLock() {
     if (held_) (void)release();
@@ -78,7 +76,8 @@ class SetLock {
   bool stolen_ = false;
 };
 
-// Readers and those who steal the lock must find no stale range below the count.
+// Readers and those who steal the lock must find no stale range below the count. Every store is a
+// release: a reader that sees one of them sees the odd sequence too.
 void write_dead(tutti_control_page& page, const RankRanges& ranges) {
   const auto count = static_cast<uint32_t>(std::min<size_t>(ranges.size(), TUTTI_CONTROL_RANGES));
   const uint32_t before = __atomic_load_n(&page.dead_count, __ATOMIC_RELAXED);

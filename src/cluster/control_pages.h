@@ -4,8 +4,8 @@
 // All pages lie in one arena, at a stride of kControlPageBytes; a place without the magic number is
 // none. Keeper and agent map the same arena and write at the same time: the set of the dead of a
 // page is written under its sequence lock. A page that somebody else holds is skipped and given
-// back to be tried again. A holder that does not let go for long is dead (its writes take less than
-// a microsecond, or as long as it is not scheduled): then the lock is stolen and the set marked as
+// back to be tried again. A holder that does not let go for long is dead (its writes take about a
+// microsecond, or as long as it is not scheduled): then the lock is stolen and the set marked as
 // truncated, since the holder may have taken some ranks out to put them elsewhere.
 //
 // Epoch and `aborted` need no lock: survivors leave a broken epoch at once, whoever holds what.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/log.h"
 #include "cluster/role_order.h"
 
 namespace tutti {
@@ -11,6 +12,8 @@ namespace {
 // A coordinator that takes over asks all hosts what they run; one that does not answer by then is
 // as lost as one that is silent in the tree.
 constexpr Duration kAdoptionPatience = 3s;
+
+constexpr Duration kFirstUpdate = 1s;
 
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
@@ -21,39 +24,88 @@ bool is_awaited(const job::Role& role) {
 
 }  // namespace
 
-Coordinator::Coordinator(cluster::Appointment appointment, uint32_t counter, NodeId self,
-                         Instant now)
-    : appointment_(std::move(appointment)),
+Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant now)
+    : appointment_(std::move(*record.mutable_appointment())),
       numbers_(appointment_.spec()),
       self_(self),
-      counter_(counter),
+      counter_(record.counter()),
       now_(now),
       processes_(numbers_.size()),
-      counts_(numbers_.roles()) {
+      counts_(numbers_.roles()),
+      restarts_(record.restarts()),
+      culprit_(std::move(*record.mutable_culprit())) {
   for (const job::Role& role : appointment_.spec().roles()) budgets_.emplace_back(role);
   if (numbers_.size() != 0) idle_ = RangeSet(0, numbers_.size() - 1);
   touched_ = nodes();
   if (appointment_.spec().timeout_ns() > 0)
     timeout_at_ = now + Duration(appointment_.spec().timeout_ns());
-  update_at_ = now;  // it was appointed, and is there
+  // By then our record is on disk, and the head may rely on us.
+  update_at_ = now + kFirstUpdate;
+  if (record.final_state() != cluster::QUEUED) {
+    begin_end(record.final_state(), record.why(), Duration(appointment_.spec().grace_ns()), SIGTERM);
+    return;
+  }
+  if (counter_ != 0) {
+    go_on_from(record);
+    return;
+  }
   next_epoch();
-  orders_.log = true;
-  if (appointment_.fresh() && counter == 0) {
+  if (appointment_.fresh()) {
     // The head gave this epoch with the appointment, and keeps it.
     orders_.durably = false;
     start_ready();
-  } else {
-    adopted_by_ = now + kAdoptionPatience;
-    given_up_ = set_from(appointment_.lost()).value_or(RangeSet()).common(nodes());
-    send_directive(unheard());
-    if (unheard().empty()) adopted();
+    orders_.durably = false;
+    return;
   }
+  // Another was before us, of which we know nothing but what the hosts say.
+  begun_ = idle_;
+  adopted_by_ = now + kAdoptionPatience;
+  given_up_ = set_from(appointment_.lost()).value_or(RangeSet()).common(nodes());
+  send_directive(unheard());
+  if (unheard().empty()) adopted();
+}
+
+// We died and were read from the log: the epoch is as good as it was. What was to be started in it
+// is, or will be when the hosts hear of it again; what ran before they tell.
+void Coordinator::go_on_from(const cluster::CoordinatorRecord& record) {
+  revision_ = record.revision();
+  start_ = set_from(record.start()).value_or(RangeSet());
+  stop_ = set_from(record.stop()).value_or(RangeSet());
+  dead_ = set_from(record.dead()).value_or(RangeSet());
+  begun_ = set_from(record.begun()).value_or(RangeSet());
+  restart_ = set_from(record.restart()).value_or(RangeSet());
+  if (!restart_.empty()) restart_at_ = now_;
+  set_phase(start_, Phase::starting);
+  for (const ProcessId number : start_.members()) processes_[number].epoch = epoch();
+  adopted_by_ = now_ + kAdoptionPatience;
+  send_directive(nodes());
+}
+
+cluster::CoordinatorRecord Coordinator::record() const {
+  cluster::CoordinatorRecord record;
+  *record.mutable_appointment() = appointment_;
+  record.set_counter(counter_);
+  record.set_restarts(restarts_);
+  record.set_revision(revision_);
+  set_pairs(start_, record.mutable_start());
+  set_pairs(stop_, record.mutable_stop());
+  set_pairs(dead_, record.mutable_dead());
+  set_pairs(begun_, record.mutable_begun());
+  set_pairs(restart_, record.mutable_restart());
+  if (culprit_.has_exit()) *record.mutable_culprit() = culprit_;
+  if (state_ != cluster::ENDING && !is_over(state_)) return record;
+  record.set_final_state(final_state_);
+  record.set_why(why_);
+  return record;
 }
 
 void Coordinator::next_epoch() {
   ++counter_;
   revision_ = 0;
+  // Hosts heed the newest directive only: what they may not have started yet is started with it.
+  set_phase(in_phase(start_, Phase::starting), Phase::idle);
   start_ = stop_ = heard_ = RangeSet();
+  directed_ = false;
   barriers_.clear();
   values_.clear();
   wanting_.clear();
@@ -114,8 +166,15 @@ void Coordinator::start_ready() {
   startable = startable.common(idle_).minus(restart_);
   if (startable.empty()) return;
   set_phase(startable, Phase::starting);
+  // From now on it is this life of theirs that counts; what is still told of an earlier one is old.
+  for (const ProcessId number : startable.members()) {
+    processes_[number].epoch = epoch();
+    processes_[number].exited = false;
+  }
   start_.add(startable);
-  if (!heard_.empty() || resend_at_ != kNever) ++revision_;
+  begun_.add(startable);
+  if (directed_) ++revision_;
+  orders_.log = orders_.durably = true;
   heard_ = RangeSet();
   send_directive(nodes().minus(lost_));
 }
@@ -146,7 +205,8 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     const size_t beside = numbers_.place_role(index);
     if (beside == index) continue;
-    for (const RangeSet::Range& range : affected.common(numbers_.of_role(beside)).ranges())
+    const RangeSet hosts = affected.common(numbers_.of_role(beside));
+    for (const RangeSet::Range& range : hosts.ranges())
       affected.add(numbers_.number(index, numbers_.index_of(range.first)),
                    numbers_.number(index, numbers_.index_of(range.last)));
   }
@@ -156,6 +216,10 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
 // Processes of one role, for one reason.
 void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
   if (state_ == cluster::ENDING || is_over(state_)) return;
+  if (adopted_by_) {
+    deferred_.emplace_back(processes, row);
+    return;
+  }
   const RangeSet fresh = processes.minus(restart_);  // others go down with what failed before
   if (fresh.empty()) return;
   const bool first = restart_.empty();
@@ -204,6 +268,11 @@ void Coordinator::on_lost(const RangeSet& gone, Instant now) {
   now_ = now;
   const RangeSet mine = gone.common(nodes().plus(touched_)).minus(lost_);
   if (mine.empty() || is_over(state_)) return;
+  if (adopted_by_) {
+    given_up_.add(mine);
+    if (unheard().empty()) adopted();
+    return;
+  }
   lost_.add(mine);
   if (state_ == cluster::ENDING) {
     on_ended(RangeSet());
@@ -235,15 +304,28 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   now_ = now;
   if (grant.term() != appointment_.term() || wanted_.empty() || state_ == cluster::ENDING) return;
   if (!check_layout(numbers_, grant.layout())) return;
+  // The head may move more than what is wanted: what it granted before may not have come.
+  RangeSet moved;
+  for (ProcessId process = 0; process < numbers_.size(); ++process)
+    if (node_of(numbers_, appointment_.layout(), process) !=
+        node_of(numbers_, grant.layout(), process))
+      moved.add(process);
+  moved.remove(in_phase(moved, Phase::done));
+  set_phase(moved, Phase::idle);
+  restart_.add(moved);
   *appointment_.mutable_layout() = grant.layout();
   appointment_.set_members(grant.members());
   appointment_.set_master_address(grant.master_address());
   lost_.remove(nodes());
   touched_.add(nodes());
-  orders_.log = orders_.durably = true;
+  // A host that was told to end the job in this epoch, and has it again, must see a newer one.
+  const RangeSet dead = dead_;
+  next_epoch();
+  dead_ = dead;
+  stop_ = restart_;
   wanted_ = RangeSet();
   want_hosts();
-  if (wanted_.empty() && restart_at_ && *restart_at_ <= now) restart();
+  if (may_restart() && *restart_at_ <= now) restart();
 }
 
 void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now) {
@@ -263,6 +345,7 @@ void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now
   const Duration notice(appointment_.spec().notice_ns());
   if (!request.preempted() || notice <= 0s)
     return begin_end(cluster::KILLED_BY_USER, request.why(), grace, signal);
+  if (end_at_) return;  // asked again: it was announced
   end_at_ = now + notice;
   end_grace_ = grace;
   why_ = request.why();
@@ -285,6 +368,10 @@ void Coordinator::begin_end(cluster::JobState state, std::string why, Duration g
   timeout_at_.reset();
   state_ = cluster::ENDING;
   why_ = std::move(why);
+  // Hosts forget a job that ended: it must not begin again for want of memory. Our own host keeps
+  // its log in order, and writes there before it forgets.
+  orders_.log = true;
+  orders_.durably = orders_.durably || touched_ != RangeSet(self_);
   send_end(touched_.minus(lost_));
   on_ended(RangeSet());
 }
@@ -304,6 +391,7 @@ void Coordinator::look_for_end() {
 void Coordinator::set_state(cluster::JobState state, std::string why) {
   state_ = state;
   why_ = std::move(why);
+  TUTTI_LOG(debug, "job", {{"job", job()}, {"now", text()}, {"why", why_}});
   ++update_sequence_;
   update_acked_ = false;
   send_update();
@@ -319,7 +407,7 @@ void Coordinator::on_time(Instant now) {
     begin_end(cluster::KILLED_BY_USER, std::move(why), end_grace_, SIGTERM);
   }
   if (adopted_by_ && *adopted_by_ <= now) adopted();
-  if (restart_at_ && *restart_at_ <= now && wanted_.empty()) restart();
+  if (may_restart() && *restart_at_ <= now) restart();
   if (resend_at_ <= now) {
     resend_at_ = kNever;
     if (state_ == cluster::ENDING) {
@@ -333,10 +421,9 @@ void Coordinator::on_time(Instant now) {
 
 Instant Coordinator::due() const {
   Instant due = std::min(resend_at_, update_at_);
-  const bool restarts = restart_at_ && wanted_.empty();
   for (const auto& at : {timeout_at_, end_at_, adopted_by_})
     if (at) due = std::min(due, *at);
-  return restarts ? std::min(due, *restart_at_) : due;
+  return may_restart() ? std::min(due, *restart_at_) : due;
 }
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/supervision.h"
 
@@ -37,8 +38,10 @@ struct CoordinatorOrders {
 
 class Coordinator {
  public:
-  // `counter` of a coordinator that was read from the log: its last, else 0.
-  Coordinator(cluster::Appointment appointment, uint32_t counter, NodeId self, Instant now);
+  // Newly appointed: the record has nothing but the appointment. Else it was read from the log.
+  Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant now);
+  // What the log keeps of it.
+  cluster::CoordinatorRecord record() const;
 
   void on_report(const cluster::JobReport& report, Instant now);
   // Hosts that are gone, as the tree says; those of other jobs are ignored.
@@ -60,7 +63,6 @@ class Coordinator {
   uint64_t epoch() const { return epoch_of(appointment_.term(), counter_); }
   cluster::JobState state() const { return state_; }
   const cluster::Appointment& appointment() const { return appointment_; }
-  uint32_t counter() const { return counter_; }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   RangeSet nodes() const { return nodes_of(appointment_.layout()); }
@@ -95,6 +97,7 @@ class Coordinator {
   RangeSet affected_by(const RangeSet& processes) const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
+  bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_; }
   void want_hosts();
   void start_ready();
   bool ready(size_t role) const;
@@ -102,6 +105,7 @@ class Coordinator {
   void begin_end(cluster::JobState state, std::string why, Duration grace, int signal);
   void set_state(cluster::JobState state, std::string why);
   void next_epoch();
+  void go_on_from(const cluster::CoordinatorRecord& record);
   void set_phase(const RangeSet& processes, Phase phase);
   RangeSet in_phase(const RangeSet& processes, Phase phase) const;
   const job::Role& role(size_t index) const {
@@ -122,6 +126,7 @@ class Coordinator {
   uint32_t counter_;
   Instant now_;  // of what it was told last
   uint32_t revision_ = 0;
+  bool directed_ = false;  // this epoch was told to somebody
   cluster::JobState state_ = cluster::STARTING;
   std::string why_;
   cluster::JobState final_state_ = cluster::SUCCEEDED;
@@ -130,16 +135,18 @@ class Coordinator {
   std::vector<RestartBudgets> budgets_;  // by role
   RangeSet idle_;
 
+  RangeSet begun_;     // processes that were ever started
   RangeSet start_;     // of the present epoch
   RangeSet stop_;
   RangeSet dead_;
   RangeSet heard_;     // hosts that confirmed the present epoch and revision
   RangeSet lost_;      // hosts of the layout that are gone
+  std::vector<std::pair<RangeSet, cluster::Row>> deferred_;  // failures heard while adopting
   RangeSet given_up_;  // hosts that were gone when we were appointed
   RangeSet touched_;   // hosts that may have something of the job
   RangeSet restart_;   // processes that wait to be started again
   RangeSet wanted_;    // of these, those that need another host
-  RangeSet acks_;      // exits to be confirmed
+  std::map<uint64_t, RangeSet> acks_;  // exits to be confirmed, by epoch of their start
   std::optional<Instant> restart_at_;
   std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
   std::optional<Instant> timeout_at_;

@@ -46,6 +46,7 @@ cluster::Message Coordinator::directive() const {
 
 void Coordinator::send_directive(const RangeSet& to) {
   send(to, directive());
+  directed_ = true;
   resend_at_ = now_ + kResendPause;
 }
 
@@ -92,20 +93,28 @@ void Coordinator::on_update_ack(uint64_t sequence) {
 }
 
 std::string Coordinator::text() const {
+  const RangeSet all = numbers_.size() == 0 ? RangeSet() : RangeSet(0, numbers_.size() - 1);
   return fmt::format(
-      "state {}, hosts {}, unheard {}, lost {}, touched {}, idle {}, restart {}, wanted {}{}",
-      static_cast<int>(state_), nodes().text(), unheard().text(), lost_.text(), touched_.text(),
-      idle_.text(), restart_.text(), wanted_.text(), adopted_by_ ? ", adopting" : "");
+      "state {}, revision {}, hosts {}, unheard {}, lost {}, touched {}, idle {}, starting {}, "
+      "running {}, restart {}, wanted {}{}",
+      static_cast<int>(state_), revision_, nodes().text(), unheard().text(), lost_.text(),
+      touched_.text(), idle_.text(), in_phase(all, Phase::starting).text(),
+      in_phase(all, Phase::running).text(), restart_.text(), wanted_.text(),
+      adopted_by_ ? ", adopting" : "");
 }
 
 CoordinatorOrders Coordinator::take_orders() {
   if (!acks_.empty() && state_ != cluster::ENDING) {
     cluster::Message message;
     message.mutable_ack()->set_job(job());
-    set_pairs(acks_, message.mutable_ack()->mutable_processes());
+    for (const auto& [since, processes] : acks_) {
+      cluster::Ack::Ended& ended = *message.mutable_ack()->add_ended();
+      ended.set_epoch(since);
+      set_pairs(processes, ended.mutable_processes());
+    }
     send(nodes().minus(lost_), std::move(message));
   }
-  acks_ = RangeSet();
+  acks_.clear();
   return std::exchange(orders_, {});
 }
 

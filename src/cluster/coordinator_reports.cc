@@ -22,10 +22,13 @@ void Coordinator::on_row(const cluster::Row& row) {
   auto hosts = set_from(row.hosts());
   if (!processes || !hosts) return;
   if (!processes->empty() && processes->back() >= numbers_.size()) return;
+  // A host that lost its processes to another, and does not know it yet, speaks of its own only.
+  if (!hosts->empty() && !processes->empty() && row.what() != cluster::Row::ARRIVED)
+    *processes = processes->common(processes_on(numbers_, appointment_.layout(), *hosts));
   switch (row.what()) {
     case cluster::Row::STARTED:
       end_strangers(*hosts);
-      if (row.epoch() == epoch() && row.count() >= revision_) heard_.add(*hosts);
+      if (row.epoch() == epoch() && row.count() > revision_) heard_.add(*hosts);
       return on_started(row, *processes);
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
@@ -73,7 +76,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
 }
 
 void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) {
-  acks_.add(processes);
+  acks_[row.epoch()].add(processes);
   std::vector<RangeSet> returned(numbers_.roles());
   std::vector<RangeSet> broken(numbers_.roles());
   for (const RangeSet::Range& range : processes.ranges()) {
@@ -83,18 +86,22 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       if (row.epoch() < process.epoch || known) continue;
       process.epoch = row.epoch();
       process.exited = true;
-      const bool wanted = process.phase != Phase::idle || adopted_by_;
-      if (!wanted) continue;  // we had told it to end
+      // We had told it to end, or a coordinator before us had.
+      const bool wanted = process.phase != Phase::idle || (adopted_by_ && !row.exit().by_us());
+      if (!wanted) continue;
       const size_t index = numbers_.role_of(static_cast<ProcessId>(number));
       const bool lives_on = role(index).kind() == job::Role::SERVICE ||
                             role(index).kind() == job::Role::SIDECAR;
-      const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE;
+      const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE &&
+                        !row.exit().by_us();
       (well && !lives_on ? returned : broken)[index].add(static_cast<ProcessId>(number));
     }
   }
+  cluster::Row why = row;
+  if (row.exit().by_us()) why.mutable_exit()->set_error(job::KILLED);  // but not by our will
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     if (!returned[index].empty()) set_phase(returned[index], Phase::done);
-    if (!broken[index].empty()) failed(broken[index], row);
+    if (!broken[index].empty()) failed(broken[index], why);
   }
 }
 
@@ -119,9 +126,11 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 void Coordinator::adopted() {
   const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
+  for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {
-    const RangeSet missing = idle_.common(numbers_.of_role(index));
+    const RangeSet missing = idle_.common(begun_).common(numbers_.of_role(index));
+    // Of a job that another began, a role that runs nowhere may never have been started.
     const bool was_started = counts_[index].running + counts_[index].done != 0;
     if (missing.empty() || !was_started) continue;
     cluster::Row row;
@@ -161,9 +170,11 @@ void Coordinator::on_value(const cluster::Row& row) {
   if (!hosts || row.epoch() != epoch()) return;
   const std::string& key = row.message();
   if (row.what() == cluster::Row::VALUE) {
+    const auto before = values_.find(key);
+    const size_t less = before == values_.end() ? 0 : key.size() + before->second.size();
     const size_t more = key.size() + row.value().size();
-    if (value_bytes_ + more > kMaxValueBytes) return;
-    value_bytes_ += more;
+    if (value_bytes_ - less + more > kMaxValueBytes) return;
+    value_bytes_ += more - less;
     values_.insert_or_assign(key, row.value());
   } else {
     wanting_[key].add(*hosts);

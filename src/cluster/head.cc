@@ -72,7 +72,8 @@ void Head::on_report(uint64_t key, Bytes body) {
     message.mutable_end()->set_job(report.job());
     message.mutable_end()->set_epoch(~uint64_t{0});
     RangeSet hosts;
-    for (const cluster::Row& row : report.rows()) hosts.add(set_from(row.hosts()).value_or(RangeSet()));
+    for (const cluster::Row& row : report.rows())
+      if (!says_ended(row)) hosts.add(set_from(row.hosts()).value_or(RangeSet()));
     const std::string bytes = message.SerializeAsString();
     tree_->send(hosts, as_bytes(bytes));
     return;

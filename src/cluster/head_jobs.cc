@@ -138,15 +138,17 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   cluster::JobUpdateAck ack;
   ack.set_job(update.job());
   ack.set_sequence(update.sequence());
-  if (job == nullptr || is_over(job->state)) {
+  const bool over = job == nullptr || is_over(job->state);
+  if (over && is_over(update.state())) {
     cluster::Message message;
     *message.mutable_update_ack() = ack;
     return send(from, message);
   }
-  if (update.term() != job->term) {
+  if (over || update.term() != job->term) {
+    // It was replaced while it was cut off.
     cluster::Message message;
     message.mutable_forget()->set_job(update.job());
-    message.mutable_forget()->set_term(job->term);
+    message.mutable_forget()->set_term(over ? ~0U : job->term);
     return send(from, message);
   }
   job->heard = true;

@@ -29,8 +29,8 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   const auto age = [](const cluster::Directive& d) { return std::pair(d.epoch(), d.revision()); };
   if (end_ && directive.epoch() <= end_->epoch()) return;
   if (age(directive) <= age(directive_) || (next_ && age(directive) <= age(*next_))) {
-    // Told again, since our answer was lost; an older one is of a coordinator that was replaced.
-    if (age(directive) == age(directive_)) report_again();
+    // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
+    if (directive.epoch() == directive_.epoch()) report_again();
     return;
   }
   if (end_) return;  // it ends here, whatever comes
@@ -45,10 +45,15 @@ void HostJob::on_end(const cluster::End& end) {
   alarm_.ring();
 }
 
-void HostJob::on_ack(const RangeSet& processes) {
+void HostJob::on_ack(const cluster::Ack& ack) {
   fruitless_ = 0;
-  for (auto& [process, local] : processes_)
-    if (local.phase == Phase::exited && processes.contains(process)) local.told = true;
+  for (const cluster::Ack::Ended& ended : ack.ended()) {
+    const RangeSet processes = set_from(ended.processes()).value_or(RangeSet());
+    for (auto& [process, local] : processes_)
+      if (local.phase == Phase::exited && local.epoch == ended.epoch() &&
+          processes.contains(process))
+        local.told = true;
+  }
 }
 
 void HostJob::report_again() {
@@ -83,7 +88,7 @@ Task<void> HostJob::run() {
   while (!over_) {
     if (end_) {
       co_await end_everything();
-      if (Strand::current()->cancelled()) break;
+      if (!over_) break;  // cancelled, or the agent ends
       continue;
     }
     if (next_) {
@@ -126,6 +131,7 @@ cluster::HostRecord HostJob::record() const {
 }
 
 Task<Result<void>> HostJob::obey(cluster::Directive directive) {
+  TUTTI_LOG(debug, "obeying", {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
   const bool newer = directive.epoch() > directive_.epoch();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
@@ -214,6 +220,7 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
     message.add_ranks(process);
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
+  TUTTI_LOG(debug, "stopping", {{"job", job_}, {"processes", processes.text()}});
   message.set_grace_ns(to_ns(grace));
   message.set_number(number);
   keeper_->send(KeeperMessage::end, message);
@@ -249,6 +256,14 @@ Task<void> HostJob::start_pending() {
 Task<void> HostJob::end_everything() {
   pending_ = RangeSet();
   next_.reset();
+  if (epoch() != 0) {
+    // Once the keeper has forgotten the job, nobody may take it for one that never began.
+    cluster::HostRecord ending = record();
+    ending.set_ending(true);
+    ending.set_last_epoch(end_->epoch());
+    auto logged = co_await host_.log(std::move(ending));
+    if (!logged) co_return;
+  }
   if (keeper_ != nullptr && !running().empty()) {
     stop(running(), Duration(end_->grace_ns()), end_->signal());
     while (keeper_ != nullptr && !running().empty()) {
@@ -275,11 +290,10 @@ Task<void> HostJob::end_everything() {
   cluster::HostRecord gone;
   gone.set_job(job_);
   gone.set_ended(true);
+  gone.set_last_epoch(end_->epoch());
   *gone.mutable_directive() = directive_;
   gone.mutable_directive()->clear_spec();
-  // Not worth waiting for: one that is found again has nothing here, and says so.
-  auto logged = co_await host_.log(std::move(gone));
-  if (!logged && logged.error().code() == Code::cancelled) co_return;
+  host_.log_soon(gone);
   cluster::JobReport report;
   report.set_job(job_);
   cluster::Row& row = *report.add_rows();
@@ -320,9 +334,15 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
   report_again();
+  if (record.ending()) {
+    end_.emplace();
+    end_->set_job(job_);
+    end_->set_epoch(record.last_epoch());
+  }
   if (keeper != nullptr) {
     keeper_ = keeper;
     adopting_ = true;
+    TUTTI_LOG(debug, "adopting", {{"job", job_}, {"keeper", keeper->path()}});
     keeper->set_user(this);
     keeper->send(KeeperMessage::list, keeper::List());
     return;

@@ -39,6 +39,8 @@ class JobHost {
   virtual void report_to_head(const cluster::JobReport& report) = 0;
   // Durable when it returns.
   virtual Task<Result<void>> log(cluster::HostRecord record) = 0;
+  // With the next that is.
+  virtual void log_soon(const cluster::HostRecord& record) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
   // Clean, to be used again; or with leftovers, never again.
   virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
@@ -65,7 +67,7 @@ class HostJob final : private KeeperUser {
   void on_directive(const cluster::Directive& directive);
   void on_end(const cluster::End& end);
   void on_signal(const RangeSet& processes, int number);
-  void on_ack(const RangeSet& processes);
+  void on_ack(const cluster::Ack& ack);
   void report_again();
 
   uint64_t job() const { return job_; }

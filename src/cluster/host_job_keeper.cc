@@ -48,11 +48,12 @@ void HostJob::on_spawned(KeeperFrame frame) {
     }
     next += handles;
   }
+  TUTTI_LOG(debug, "spawned", {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
   if (adopting_) {
     adopting_ = false;
-    settle();
+    if (!end_) settle();
   } else if (!asked_.empty()) {
     asked_.erase(asked_.begin());
   }
@@ -80,6 +81,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   keeper::Failure failure;
   if (!frame.parse(failure)) return;
   const Error error = to_error(failure);
+  TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
   if (resetting_) {
     reset_answer_ = error.text();
     return;
@@ -105,6 +107,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
 void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
+  TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
   for (const keeper::Exited::Rank& rank : exited.ranks())
     if (!rank.spare()) note_exit(rank.rank(), rank);
   report_due_ = true;

@@ -27,12 +27,14 @@ cluster::JobReport HostJob::make_report(bool all) const {
   cluster::JobReport report;
   report.set_job(job_);
   std::map<uint64_t, RangeSet> running;
+  const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
     if (local.phase == Phase::running) running[local.epoch].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
       cluster::Row row = local.row;
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
+      set_pairs(here, row.mutable_hosts());
       *report.add_rows() = std::move(row);
     }
     if (local.stalled && local.phase == Phase::running) {
@@ -40,21 +42,23 @@ cluster::JobReport HostJob::make_report(bool all) const {
       row.set_what(cluster::Row::STALLED);
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
+      set_pairs(here, row.mutable_hosts());
     }
   }
-  for (const auto& [epoch, processes] : running) {
-    cluster::Row& row = *report.add_rows();
-    row.set_what(cluster::Row::STARTED);
-    row.set_epoch(epoch);
-    set_pairs(processes, row.mutable_processes());
+  for (const auto& [since, processes] : running) {
+    cluster::Row& started = *report.add_rows();
+    started.set_what(cluster::Row::STARTED);
+    started.set_epoch(since);
+    set_pairs(processes, started.mutable_processes());
+    set_pairs(here, started.mutable_hosts());
   }
-  // Nothing is confirmed before all of it was tried.
-  if (pending_.empty() && asked_.empty() && !adopting_) {
-    cluster::Row& row = *report.add_rows();
-    row.set_what(cluster::Row::STARTED);
+  // Confirms the directive, if all of it was tried and all is told; else says only who we are.
+  cluster::Row& row = *report.add_rows();
+  row.set_what(cluster::Row::STARTED);
+  set_pairs(here, row.mutable_hosts());
+  if (all && pending_.empty() && asked_.empty() && !adopting_) {
     row.set_epoch(epoch());
-    row.set_count(directive_.revision());
-    set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+    row.set_count(directive_.revision() + 1);
   }
   fold_rows(report);
   return report;
@@ -62,8 +66,8 @@ cluster::JobReport HostJob::make_report(bool all) const {
 
 void HostJob::send_report(bool all) {
   report_due_ = false;
-  confirmed_ = true;
   const cluster::JobReport report = make_report(all);
+  if (all && pending_.empty() && asked_.empty() && !adopting_) confirmed_ = true;
   host_.report(directive_.coordinator(), report);
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
   resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);

@@ -20,7 +20,8 @@ void FoldedNames::add(std::string_view name) {
   const size_t dot = std::min(name.find('.'), name.size());
   size_t digits = 0;
   while (digits < std::min(dot, kMostDigits) && is_digit(name[dot - digits - 1])) ++digits;
-  const bool address = std::ranges::all_of(name, [](char c) { return is_digit(c) || c == '.' || c == ':'; });
+  const bool address =
+      std::ranges::all_of(name, [](char c) { return is_digit(c) || c == '.' || c == ':'; });
   Kind kind{.prefix = std::string(name.substr(0, dot - digits)),
             .suffix = std::string(name.substr(dot))};
   uint32_t number = 0;
@@ -48,7 +49,8 @@ std::string FoldedNames::text() const {
     if (!kind.numbered) {
       text += kind.prefix;
     } else if (kind.numbers.size() == 1) {
-      text += fmt::format("{}{:0{}}{}", kind.prefix, kind.numbers.front(), kind.digits, kind.suffix);
+      text +=
+          fmt::format("{}{:0{}}{}", kind.prefix, kind.numbers.front(), kind.digits, kind.suffix);
     } else {
       std::string numbers;
       for (const RangeSet::Range& range : kind.numbers.ranges()) {
@@ -81,6 +83,7 @@ Result<std::vector<std::string>> unfold_names(std::string_view text, size_t most
       const size_t width = std::min(inner.find_first_of(",-"), inner.size());
       const size_t digits = width > 1 && inner[0] == '0' ? width : 0;
       TRY(const RangeSet numbers, RangeSet::parse(inner));
+      if (numbers.empty()) return fail(Code::invalid, "'{}' has no numbers between [ and ]", piece);
       if (names.size() + numbers.size() > most)
         return fail(Code::invalid, "more than {} hosts", most);
       for (const uint32_t number : numbers.members())

@@ -87,7 +87,8 @@ Result<void> check_layout(const JobNumbers& numbers, const Segments& layout) {
     const bool sound = segment.role() < numbers.roles() && segment.first_node() != kHead &&
                        segment.last_node() >= segment.first_node() && segment.per_node() != 0 &&
                        segment.count() > (nodes - 1) * segment.per_node() &&
-                       segment.count() <= nodes * segment.per_node();
+                       segment.count() <= nodes * segment.per_node() &&
+                       uint64_t{segment.first()} + segment.count() <= numbers.count(segment.role());
     if (!sound) return fail(Code::invalid, "a segment of the layout makes no sense");
     const RangeSet here(segment.first(), segment.first() + segment.count() - 1);
     if (placed[segment.role()].meets(here))

@@ -19,79 +19,115 @@ Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope&
   session.cancel();
 }
 
+Task<std::unique_ptr<Stream>> accept_only(Listener& listener) {
+  auto accepted = co_await listener.accept();
+  co_return accepted ? std::move(*accepted) : nullptr;
+}
+
 }  // namespace
 
+// There may be very many keepers in one simulation, and most of them wait in keep_lingering() for a
+// controller: what is needed before, after and with a controller has frames of its own.
 Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller) {
-  Keeper keeper(world, std::move(options));
-  co_return co_await keeper.run(std::move(controller));
+  const bool linger = !options.linger.empty();
+  auto keeper = std::make_unique<Keeper>(world, std::move(options));
+  return linger ? Keeper::keep_lingering(std::move(keeper), std::move(controller))
+                : Keeper::keep_once(std::move(keeper), std::move(controller));
+}
+
+Task<Result<void>> Keeper::keep_once(std::unique_ptr<Keeper> keeper,
+                                     std::unique_ptr<Stream> controller) {
+  CO_TRY_DO(keeper->begin());
+  auto served = co_await keeper->serve_one(std::move(controller));
+  co_return co_await keeper->finish(std::move(served));
+}
+
+// The listener stands before the first controller may die, so that the next finds it.
+Task<Result<void>> Keeper::keep_lingering(std::unique_ptr<Keeper> keeper,
+                                          std::unique_ptr<Stream> controller) {
+  auto listener = co_await keeper->begin_lingering();
+  if (!listener) co_return fail(std::move(listener).error());
+  while (!keeper->leaving_) {
+    controller = co_await keeper->serve_and_accept(std::move(controller), **listener);
+    if (Strand::current()->cancelled()) keeper->leaving_ = true;
+  }
+  co_return co_await keeper->finish({});
 }
 
 Keeper::Keeper(World& world, KeeperOptions options) : world_(world), options_(std::move(options)) {}
 
-Task<Result<void>> Keeper::run(std::unique_ptr<Stream> controller) {
-  auto subreaper = world_.processes().become_subreaper();
-  if (!subreaper) co_return subreaper;
-  if (options_.group.empty()) {
-    no_group_because_ = "none was asked for";
-  } else {
-    auto group = world_.processes().create_group(options_.group);
-    if (group) group_ = std::move(*group);
-    if (!group) no_group_because_ = group.error().text();
-  }
-
-  Scope lives;
-  lives_ = &lives;
-  Task<Result<void>> serving = options_.linger.empty() ? serve_one(std::move(controller))
-                                                       : serve_and_linger(std::move(controller));
-  auto served = co_await std::move(serving);
-  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
-  auto ended = co_await end_descendants(world_, std::move(everything));
-  world_.clock().disarm(reaping_);
-  world_.clock().disarm(killing_);
-  lives.cancel();
-  auto joined = co_await lives.join();
-  lives_ = nullptr;
-  if (!ended) co_return ended;
-  // A session that broke off is how controllers die; one that could not begin is an error.
-  if (!served && served.error().code() != Code::unavailable) co_return served;
-  (void)joined;
-  co_return {};
+Result<void> Keeper::begin() {
+  TRY_DO(world_.processes().become_subreaper());
+  make_group();
+  return {};
 }
 
-// The listener stands before the first controller may die, so that the next finds it.
-Task<Result<void>> Keeper::serve_and_linger(std::unique_ptr<Stream> stream) {
+// For each job a new one: Linux 6.18 kills at birth whoever clone3 starts inside a cgroup that was
+// ever ended with cgroup.kill.
+void Keeper::make_group() {
+  if (options_.group.empty()) return;
+  group_.reset();
+  auto group = world_.processes().create_group(options_.group);
+  if (group) group_ = std::move(*group);
+  no_group_because_ = group ? "" : group.error().text();
+}
+
+Task<Result<std::unique_ptr<Listener>>> Keeper::begin_lingering() {
+  CO_TRY_DO(begin());
   Address address = Address::unix_socket(options_.linger);
   auto listener = co_await world_.network().listen(std::move(address));
   if (!listener) co_return fail(listener.error().context("listen for the next controller"));
-  while (!shutdown_) {
-    std::unique_ptr<Stream> next;
-    Scope session;
-    if (stream != nullptr) session.spawn(serve_until_over(std::move(stream), session));
-    session.spawn(accept_next(**listener, next, session));
-    (void)co_await session.join();
-    if (Strand::current()->cancelled()) co_return fail(cancelled_error());
-    stream = std::move(next);
-  }
+  co_return listener;
+}
+
+Task<Result<void>> Keeper::finish(Result<void> served) {
+  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+  auto ended = co_await end_descendants(world_, std::move(everything));
+  world_.clock().disarm(tending_);
+  lives_.cancel();
+  (void)co_await lives_.join();
+  if (!ended) co_return ended;
+  // A session that broke off is how controllers die; one that could not begin is an error.
+  if (!served && served.error().code() != Code::unavailable) co_return served;
   co_return {};
 }
 
-// A session that ends by itself leaves the keeper waiting for the next, unless it said shutdown.
+// Gives the next controller, if it came before this one left.
+Task<std::unique_ptr<Stream>> Keeper::serve_and_accept(std::unique_ptr<Stream> stream,
+                                                       Listener& listener) {
+  if (stream == nullptr) return accept_only(listener);
+  return serve_while_accepting(std::move(stream), listener);
+}
+
+Task<std::unique_ptr<Stream>> Keeper::serve_while_accepting(std::unique_ptr<Stream> stream,
+                                                            Listener& listener) {
+  std::unique_ptr<Stream> next;
+  Scope session;
+  session.spawn(serve_until_over(std::move(stream), session));
+  session.spawn(accept_next(listener, next, session));
+  (void)co_await session.join();
+  co_return next;
+}
+
 Task<void> Keeper::serve_until_over(std::unique_ptr<Stream> stream, Scope& session) {
-  auto served = co_await serve_one(std::move(stream));
-  (void)served;
-  if (shutdown_) session.cancel();
+  (void)co_await serve_one(std::move(stream));
+  session.cancel();
 }
 
 Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> connection) {
   KeeperStream stream(std::move(connection));
-  const Instant patience = world_.clock().now() + kHelloPatience;
-  Task<Result<void>> greeting = welcome(stream);
-  auto greeted = co_await with_deadline(world_.clock(), patience, std::move(greeting));
+  auto greeted = co_await greet(stream);
   if (!greeted) co_return greeted;
   Scope session;
   session.spawn(send_exits(stream));
   session.spawn(read_commands(stream, session));
   co_return co_await session.join();
+}
+
+Task<Result<void>> Keeper::greet(KeeperStream& stream) {
+  const Instant patience = world_.clock().now() + kHelloPatience;
+  Task<Result<void>> greeting = welcome(stream);
+  co_return co_await with_deadline(world_.clock(), patience, std::move(greeting));
 }
 
 Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
@@ -113,7 +149,7 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
   welcome.set_program(fmt::format("tutti {}", kVersion));
   welcome.set_pid(world_.processes().own_pid());
   if (group_ != nullptr) welcome.set_group(group_->name());
-  welcome.set_no_group_because(no_group_because_);
+  welcome.set_no_group_because(options_.group.empty() ? "none was asked for" : no_group_because_);
   co_return co_await stream.send(KeeperMessage::welcome, welcome);
 }
 
@@ -122,17 +158,18 @@ Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
   while (true) {
     auto frame = co_await stream.receive();
     if (!frame) break;
-    KeeperFrame command = std::move(*frame);
-    auto handled = co_await handle(stream, std::move(command));
+    Task<Result<void>> handling = handle(stream, std::move(*frame));
+    auto handled = co_await std::move(handling);
     if (!handled) break;
     // It reads on meanwhile: the controller may want no more grace.
-    if (shutdown_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
+    if (leaving_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
   }
   session.cancel();
 }
 
 keeper::Exited Keeper::exits_after(uint64_t& sent) const {
   keeper::Exited exited;
+  if (resetting_) return exited;  // of those nobody needs to hear, unless it fails
   for (auto exit = exits_.upper_bound(sent); exit != exits_.end(); ++exit) {
     sent = exit->first;
     // Version 1 knows no spares; it acknowledges them with the next rank.
@@ -146,15 +183,20 @@ keeper::Exited Keeper::exits_after(uint64_t& sent) const {
 Task<void> Keeper::send_exits(KeeperStream& stream) {
   uint64_t sent = 0;
   while (true) {
-    const keeper::Exited exited = exits_after(sent);
-    if (exited.ranks_size() > 0) {
-      auto written = co_await stream.send(KeeperMessage::exited, exited);
-      if (!written) co_return;  // read_commands sees the end of the stream too
-      continue;
-    }
+    const bool written = co_await send_exits_after(stream, sent);
+    if (!written) co_return;  // read_commands sees the end of the stream too
     auto rung = co_await exit_bell_.recv();
     if (!rung) co_return;
     co_await yield();  // those that ended at the same time travel together
+  }
+}
+
+Task<bool> Keeper::send_exits_after(KeeperStream& stream, uint64_t& sent) {
+  while (true) {
+    const keeper::Exited exited = exits_after(sent);
+    if (exited.ranks_size() == 0) co_return true;
+    auto written = co_await stream.send(KeeperMessage::exited, exited);
+    if (!written) co_return false;
   }
 }
 

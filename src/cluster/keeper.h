@@ -36,16 +36,31 @@ Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Str
 class Keeper {
  public:
   Keeper(World& world, KeeperOptions options);
-  Task<Result<void>> run(std::unique_ptr<Stream> controller);
+
+  // What keep() does without and with `linger`.
+  static Task<Result<void>> keep_once(std::unique_ptr<Keeper> keeper,
+                                      std::unique_ptr<Stream> controller);
+  static Task<Result<void>> keep_lingering(std::unique_ptr<Keeper> keeper,
+                                           std::unique_ptr<Stream> controller);
 
  private:
   // Serving (keeper.cc). An error ends the session, never the keeper.
+  Result<void> begin();
+  void make_group();
+  Task<Result<std::unique_ptr<Listener>>> begin_lingering();
+  Task<Result<void>> finish(Result<void> served);
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);
-  Task<Result<void>> serve_and_linger(std::unique_ptr<Stream> stream);
+  // Serves, or only waits when there is no stream; gives the next controller, if there is one.
+  Task<std::unique_ptr<Stream>> serve_and_accept(std::unique_ptr<Stream> stream,
+                                                 Listener& listener);
+  Task<std::unique_ptr<Stream>> serve_while_accepting(std::unique_ptr<Stream> stream,
+                                                      Listener& listener);
   Task<void> serve_until_over(std::unique_ptr<Stream> stream, Scope& session);
+  Task<Result<void>> greet(KeeperStream& stream);
   Task<Result<void>> welcome(KeeperStream& stream);
   Task<void> read_commands(KeeperStream& stream, Scope& session);
   Task<void> send_exits(KeeperStream& stream);
+  Task<bool> send_exits_after(KeeperStream& stream, uint64_t& sent);
   keeper::Exited exits_after(uint64_t& sent) const;
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
@@ -85,21 +100,19 @@ class Keeper {
   // Ending (keeper_ending.cc).
   void end_ranks(const keeper::End& end);
   void end_rank(HeldRank& held, int number, Instant until, bool at_once);
-  void kill_overdue();
-  void reap_orphans();
+  void tend();
+  Instant kill_overdue();
   Task<Result<void>> reset();
-  void renew_group();
   Task<void> leave_after_grace(Scope& session);
 
-  // Calls a function of the keeper at some time.
+  // Rings for what comes due by itself: the end of a grace, a look for orphans.
   class Alarm final : public Timer {
    public:
-    Alarm(Keeper& keeper, void (Keeper::*what)()) : keeper_(keeper), what_(what) {}
+    explicit Alarm(Keeper& keeper) : keeper_(keeper) {}
 
    private:
-    void fire() override { (keeper_.*what_)(); }
+    void fire() override { keeper_.tend(); }
     Keeper& keeper_;
-    void (Keeper::*what_)();
   };
   // The family of a rank that was asked to end, and until when it may.
   struct Asked {
@@ -118,13 +131,14 @@ class Keeper {
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
   Channel<char> exit_bell_{1};  // rung when exits_ grows
-  Scope* lives_ = nullptr;      // strands that watch ranks
   std::vector<Asked> asked_;
-  Alarm killing_{*this, &Keeper::kill_overdue};
-  Alarm reaping_{*this, &Keeper::reap_orphans};
+  Alarm tending_{*this};
+  Instant reap_at_ = kNever;
   std::optional<Error> not_ended_;  // what the last Reset could not end
   bool group_refuses_ = false;      // the kernel put no rank into it
-  bool shutdown_ = false;
+  bool resetting_ = false;
+  bool leaving_ = false;        // told to, or cancelled
+  Scope lives_{Scope::Root{}};  // strands that watch ranks; last: they use the rest
 };
 
 }  // namespace tutti

@@ -67,7 +67,7 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
     acknowledge(acknowledged.sequence());
     for (const uint64_t one : acknowledged.sequences()) acknowledge_one(one);
   } else if (frame.kind == KeeperMessage::shutdown) {
-    shutdown_ = true;
+    leaving_ = true;
   } else {
     Error unknown(Code::unsupported, fmt::format("this keeper knows no command {} in version {}",
                                                  static_cast<unsigned>(frame.kind), version_));

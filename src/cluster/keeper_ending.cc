@@ -27,7 +27,7 @@ void Keeper::end_ranks(const keeper::End& end) {
   const int number = end.number() != 0 ? end.number() : SIGTERM;
   for (HeldRank* held : named(end.ranks(), end.spares()))
     end_rank(*held, number, until, grace == Duration::zero());
-  kill_overdue();
+  tend();
 }
 
 // A stopped process gets SIGTERM only when it goes on, hence the SIGCONT. What a rank that has
@@ -44,7 +44,22 @@ void Keeper::end_rank(HeldRank& held, int number, Instant until, bool at_once) {
   held.kill_at = until;
 }
 
-void Keeper::kill_overdue() {
+// Does what is due and arms the alarm for what is not.
+void Keeper::tend() {
+  const Instant now = world_.clock().now();
+  Instant next = kill_overdue();
+  if (reap_at_ <= now) {
+    world_.processes().reap_orphans();
+    // Without a child there is nobody who could leave orphans, until the next Spawn.
+    reap_at_ = world_.processes().childless() ? kNever : now + kReapPause;
+  }
+  next = std::min(next, reap_at_);
+  world_.clock().disarm(tending_);
+  if (next != kNever) world_.clock().arm(tending_, next);
+}
+
+// Gives when the next grace ends.
+Instant Keeper::kill_overdue() {
   const Instant now = world_.clock().now();
   Instant next = kNever;
   for (auto& [name, held] : ranks_) {
@@ -56,48 +71,31 @@ void Keeper::kill_overdue() {
     held.kill_at = kNever;
     if (held.process->signal_family(SIGKILL)) held.last_signal_sent = SIGKILL;
   }
-  world_.clock().disarm(killing_);
-  if (next != kNever) world_.clock().arm(killing_, next);
-}
-
-// Only while there is anybody who could leave orphans.
-void Keeper::reap_orphans() {
-  world_.processes().reap_orphans();
-  if (world_.processes().childless()) return;
-  world_.clock().arm(reaping_, world_.clock().now() + kReapPause);
-}
-
-// Some kernels (6.12 to 6.18 at least) kill whatever is started into a group that was ever told to
-// kill its members.
-void Keeper::renew_group() {
-  group_.reset();
-  auto made =
-      world_.processes().create_group(fmt::format("{}.{}", options_.group, ++groups_killed_));
-  if (made) group_ = std::move(*made);
-  if (!made) no_group_because_ = made.error().text();
+  return next;
 }
 
 Task<Result<void>> Keeper::reset() {
   const Shield to_the_end;
-  // A group that nobody is in stays empty: only who is in it could start another there.
-  const auto members = group_ != nullptr ? group_->members() : std::vector<pid_t>();
-  const bool kills_group = group_ != nullptr && !(members && members->empty());
-  EndDescendantsOptions everything{.group = kills_group ? group_.get() : nullptr, .spare = {}};
+  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+  resetting_ = true;
   auto ended = co_await end_descendants(world_, std::move(everything));
   not_ended_.reset();
   if (!ended) {
     not_ended_ = ended.error();
+    resetting_ = false;
+    char ring = 1;
+    exit_bell_.try_send(ring);
     co_return ended;
   }
   // All have ended; those who watch them have only to run.
   const auto running = [](const auto& item) { return item.second.running; };
   while (std::ranges::any_of(ranks_, running)) co_await yield();
-  if (kills_group) renew_group();
-  world_.clock().disarm(killing_);
   ranks_.clear();
   exits_.clear();
   asked_.clear();
   arenas_.clear();
+  make_group();
+  resetting_ = false;
   co_return {};
 }
 

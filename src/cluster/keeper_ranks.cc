@@ -100,9 +100,10 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
   for (HeldRank& held : *started) {
     const RankName name = held.name;
     which.push_back(name);
-    lives_->spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
+    lives_.spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
   }
-  reap_orphans();
+  if (reap_at_ == kNever) reap_at_ = world_.clock().now();
+  tend();
   return which;
 }
 
@@ -110,7 +111,6 @@ Task<void> Keeper::watch(HeldRank& held) {
   auto waited = co_await held.process->wait();
   if (!waited) co_return;  // cancelled: the keeper is about to exit
   held.running = false;
-  held.assignment.reset();
   const uint64_t sequence = next_sequence_++;
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
@@ -134,7 +134,7 @@ void Keeper::tell_siblings(const HeldRank& held, uint64_t sequence) {
   ControlPages& pages = *held.arena->pages;
   ControlPages::Busy busy = pages.apply(change);
   if (busy.empty()) return;
-  lives_->spawn(tell_busy_siblings(pages, std::move(change), std::move(busy), sequence));
+  lives_.spawn(tell_busy_siblings(pages, std::move(change), std::move(busy), sequence));
 }
 
 // Once the exit is acknowledged, the controller may have begun an epoch with the rank's successor;

@@ -53,46 +53,60 @@ void KeeperStream::make_room(size_t wanted) {
   received_.resize(std::max(wanted, have + room_));
 }
 
-// Reads until `wanted` bytes lie unused in received_.
-Task<Result<void>> KeeperStream::fill(size_t wanted) {
-  while (received_.size() - used_ < wanted) {
-    const size_t have = received_.size() - used_;
-    make_room(wanted);
-    const MutableBytes into = as_mutable_bytes(received_).subspan(have);
-    auto count = co_await stream_->read(into, &handles_);
-    received_.resize(have + count.value_or(0));
-    if (!count) co_return fail(std::move(count).error());
-    if (*count == 0 && have == 0) co_return fail(Code::unavailable, "the other end has closed");
-    if (*count == 0) co_return fail(Code::unavailable, "the other end closed within a message");
-    if (handles_.size() > 2 * kMaxKeeperHandles)
-      co_return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
-    if (*count == into.size()) room_ = std::min(2 * into.size(), kMostRoom);
-  }
-  co_return {};
+// What came with a read of `count` bytes, after `have` that were there before.
+Result<void> KeeperStream::note_read(const Result<size_t>& count, size_t have) {
+  const size_t room = received_.size() - have;
+  received_.resize(have + count.value_or(0));
+  if (!count) return fail(count.error());
+  if (*count == 0 && have == 0) return fail(Code::unavailable, "the other end has closed");
+  if (*count == 0) return fail(Code::unavailable, "the other end closed within a message");
+  if (handles_.size() > 2 * kMaxKeeperHandles)
+    return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
+  if (*count == room) room_ = std::min(2 * room, kMostRoom);
+  return {};
 }
 
-Task<Result<KeeperFrame>> KeeperStream::receive() {
-  auto filled = co_await fill(kHeaderBytes);
-  if (!filled) co_return fail(std::move(filled).error());
+// How many bytes the next message has, as far as can be known yet.
+Result<size_t> KeeperStream::wanted() const {
+  const size_t have = received_.size() - used_;
+  if (have < kHeaderBytes) return kHeaderBytes;
+  const size_t bytes = load_le<uint32_t>(as_bytes(received_).data() + used_);
+  if (bytes > kMaxKeeperMessage)
+    return fail(Code::corrupt, "keeper message of {} bytes; the limit is {}", bytes,
+                kMaxKeeperMessage);
+  return kHeaderBytes + bytes;
+}
+
+Result<KeeperFrame> KeeperStream::take_frame(size_t size) {
   const std::byte* header = as_bytes(received_).data() + used_;
-  const size_t bytes = load_le<uint32_t>(header);
   const size_t handles = load_le<uint16_t>(header + 6);
+  if (handles > handles_.size())
+    return fail(Code::corrupt, "keeper message promises {} handles, {} came", handles,
+                handles_.size());
   KeeperFrame frame;
   frame.kind = static_cast<KeeperMessage>(load_le<uint16_t>(header + 4));
-  if (bytes > kMaxKeeperMessage)
-    co_return fail(Code::corrupt, "keeper message of {} bytes; the limit is {}", bytes,
-                   kMaxKeeperMessage);
-  auto completed = co_await fill(kHeaderBytes + bytes);
-  if (!completed) co_return fail(std::move(completed).error());
-  if (handles > handles_.size())
-    co_return fail(Code::corrupt, "keeper message promises {} handles, {} came", handles,
-                   handles_.size());
-  frame.body.assign(received_, used_ + kHeaderBytes, bytes);
-  used_ += kHeaderBytes + bytes;
+  frame.body.assign(received_, used_ + kHeaderBytes, size - kHeaderBytes);
+  used_ += size;
   const auto last = handles_.begin() + static_cast<ptrdiff_t>(handles);
   frame.handles.assign(std::make_move_iterator(handles_.begin()), std::make_move_iterator(last));
   handles_.erase(handles_.begin(), last);
-  co_return frame;
+  if (handles_.empty()) std::vector<Handle>().swap(handles_);
+  return frame;
+}
+
+// Most of a keeper's life is spent in here: what is not needed while waiting is elsewhere.
+Task<Result<KeeperFrame>> KeeperStream::receive() {
+  while (true) {
+    const Result<size_t> size = wanted();
+    if (!size) co_return fail(size.error());
+    const size_t have = received_.size() - used_;
+    if (have >= *size) co_return take_frame(*size);
+    make_room(*size);
+    const MutableBytes into = as_mutable_bytes(received_).subspan(have);
+    const Result<size_t> count = co_await stream_->read(into, &handles_);
+    Result<void> noted = note_read(count, have);
+    if (!noted) co_return fail(std::move(noted).error());
+  }
 }
 
 Task<Result<void>> KeeperStream::send(KeeperMessage kind,

@@ -75,8 +75,10 @@ class KeeperStream {
   Stream& stream() { return *stream_; }
 
  private:
-  Task<Result<void>> fill(size_t wanted);
+  Result<size_t> wanted() const;
   void make_room(size_t wanted);
+  Result<void> note_read(const Result<size_t>& count, size_t have);
+  Result<KeeperFrame> take_frame(size_t size);
 
   std::unique_ptr<Stream> stream_;
   Semaphore sending_{1};

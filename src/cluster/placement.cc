@@ -61,9 +61,10 @@ void Placement::set_alive(NodeId node, bool alive) {
 bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
 
 Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+                                   const std::map<NodeId, uint32_t>& staying,
                                    std::map<NodeId, uint32_t>& used, Segments& into) {
   const uint32_t each = spec.slots();
-  const uint32_t most = spec.per_host() != 0 ? spec.per_host() : ~0U;
+  const uint32_t per_host = spec.per_host() != 0 ? spec.per_host() : ~0U;
   size_t piece = 0;
   const RangeSet& candidates = each == 0 ? alive_ : roomy_;
   for (const RangeSet::Range& range : candidates.ranges()) {
@@ -71,9 +72,11 @@ Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vect
       const auto node = static_cast<NodeId>(number);
       if (node >= hosts_.size()) continue;
       const auto taken = used.find(node);
-      const uint32_t room = free(node) - std::min(free(node), taken == used.end() ? 0 : taken->second);
+      const auto stay = staying.find(node);
+      const uint32_t room =
+          free(node) - std::min(free(node), taken == used.end() ? 0 : taken->second);
+      const uint32_t most = per_host - std::min(per_host, stay == staying.end() ? 0 : stay->second);
       uint32_t fits = each == 0 ? most : std::min(most, room / each);
-      if (each == 0 && spec.per_host() == 0) fits = ~0U;
       while (fits != 0 && piece < pieces.size()) {
         Piece& next = pieces[piece];
         const uint32_t count = std::min(fits, next.count);
@@ -99,7 +102,8 @@ Result<Segments> Placement::place(const job::Spec& spec) {
   for (int role = 0; role < spec.roles_size(); ++role) {
     if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
     std::vector<Piece> all = {{0, spec.roles(role).count()}};
-    TRY_DO(place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), used, layout));
+    TRY_DO(
+        place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
   }
   change(spec, layout, true);
   return layout;
@@ -109,28 +113,44 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
                                     const RangeSet& processes) {
   const JobNumbers numbers(spec);
   change(spec, layout, false);
-  Segments next;
+  // First what stays, of all roles: nothing that moves may take its room.
+  struct Share {
+    NodeId node;
+    Piece piece;
+  };
+  const auto roles = static_cast<size_t>(spec.roles_size());
+  std::vector<std::vector<Share>> shares(roles);
+  std::vector<std::map<NodeId, uint32_t>> staying(roles);
   std::map<NodeId, uint32_t> used;
-  Result<void> placed;
-  for (int role = 0; role < spec.roles_size() && placed; ++role) {
-    const auto index = static_cast<size_t>(role);
-    if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
-    // A sidecar that is lost is lost with the process it lives beside.
-    RangeSet moving = processes.common(numbers.of_role(index));
-    for (const cluster::Segment& segment : layout) {
-      if (segment.role() != index) continue;
-      for (uint32_t i = 0; i < segment.count(); ++i) {
-        const ProcessId process = numbers.number(index, segment.first() + i);
-        if (moving.contains(process)) continue;
-        const NodeId node = segment.first_node() + i / segment.per_node();
-        append(next, segment.role(), node, segment.first() + i, 1);
-        used[node] += spec.roles(role).slots();
-      }
+  for (const cluster::Segment& segment : layout) {
+    const uint32_t each = spec.roles(static_cast<int>(segment.role())).slots();
+    std::vector<Share>& mine = shares[segment.role()];
+    for (uint32_t i = 0; i < segment.count(); ++i) {
+      const uint32_t index = segment.first() + i;
+      if (processes.contains(numbers.number(segment.role(), index))) continue;
+      const NodeId node = segment.first_node() + i / segment.per_node();
+      const bool follows = !mine.empty() && mine.back().node == node &&
+                           mine.back().piece.first + mine.back().piece.count == index;
+      if (!follows) mine.push_back({node, {index, 0}});
+      ++mine.back().piece.count;
+      ++staying[segment.role()][node];
+      used[node] += each;
     }
+  }
+  Segments next;
+  Result<void> placed;
+  for (size_t role = 0; role < roles && placed; ++role) {
+    const job::Role& wanted = spec.roles(static_cast<int>(role));
+    if (wanted.kind() == job::Role::SIDECAR) continue;
+    for (const auto& [node, piece] : shares[role])
+      append(next, static_cast<uint32_t>(role), node, piece.first, piece.count);
+    // A sidecar that is lost is lost with the process it lives beside.
+    const RangeSet moving = processes.common(numbers.of_role(role));
     std::vector<Piece> pieces;
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
-    if (!pieces.empty()) placed = place_role(index, spec.roles(role), std::move(pieces), used, next);
+    if (!pieces.empty())
+      placed = place_role(role, wanted, std::move(pieces), staying[role], used, next);
   }
   change(spec, placed ? next : layout, true);
   if (!placed) return fail(placed.error());

@@ -17,11 +17,11 @@ class Placement {
   void set_alive(NodeId node, bool alive);
   bool is_alive(NodeId node) const;
 
-  // Takes room for all processes of the spec. Code::exhausted when there is not enough now,
-  // Code::invalid when all hosts together could never hold it.
+  // Takes room for all processes of the spec. Code::exhausted when there is not enough now.
   Result<Segments> place(const job::Spec& spec);
   // Moves these processes to hosts that live: a whole layout again.
-  Result<Segments> replace(const job::Spec& spec, const Segments& layout, const RangeSet& processes);
+  Result<Segments> replace(const job::Spec& spec, const Segments& layout,
+                           const RangeSet& processes);
   // Room that is taken, after a restart of the head, and given back.
   void take(const job::Spec& spec, const Segments& layout);
   void give_back(const job::Spec& spec, const Segments& layout);
@@ -39,7 +39,9 @@ class Placement {
     uint32_t first;
     uint32_t count;
   };
+  // Beside those of the role that stay where they are, and the slots that are used so far.
   Result<void> place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+                          const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into);
   void change(const job::Spec& spec, const Segments& layout, bool taking);
 

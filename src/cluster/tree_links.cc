@@ -102,6 +102,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   tree::Envelope envelope;
   *envelope.mutable_welcome() = welcome_for(link.node);
   link.post(envelope);
+  tell_losses(link);
   return {};
 }
 
@@ -164,12 +165,14 @@ Task<void> TreeNode::hang() {
     bool found = false;
     for (size_t index = 0; index < stop && index < places_.size() && !found; ++index) {
       const tree::Place place = places_[index];
+      if (up_ == nullptr && silent_above_ == place.node()) continue;
       auto hung = co_await hang_below(place);
       found = hung.has_value();
       if (!hung && hung.error().code() == Code::cancelled) co_return;
       if (!hung)
         TUTTI_LOG(debug, "no place there", {{"node", place.node()}, {"why", hung.error().text()}});
     }
+    silent_above_.reset();
     if (found || !had_none) break;
     const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(pause)));
     auto slept = co_await world_.clock().sleep(pause / 2 + Duration(jitter) / 2);
@@ -248,6 +251,7 @@ void TreeNode::lost_link(TreeLink& link, const Error& why) {
   }
   if (&link == up_.get()) {
     TUTTI_LOG(info, "lost the node above", {{"node", link.node}, {"why", why.text()}});
+    if (link.was_silent) silent_above_ = link.node;
     ended_.push_back(std::move(up_));
     next_hang_ = world_.clock().now();
   }

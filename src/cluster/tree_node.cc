@@ -10,6 +10,8 @@ namespace {
 
 // What happens to many nodes at once travels together; a level of the tree costs this much delay.
 constexpr Duration kNewsDelay = 20ms;
+// Longer than finding another place takes.
+constexpr Duration kLossMemory = 5s;
 
 tree::Envelope lost_message(const RangeSet& nodes) {
   tree::Envelope envelope;
@@ -163,10 +165,22 @@ void TreeNode::send_news() {
 }
 
 void TreeNode::pass_on_lost(const RangeSet& nodes) {
+  const Instant now = world_.clock().now();
+  std::erase_if(losses_, [&](const Loss& loss) { return loss.at + kLossMemory < now; });
+  losses_.push_back({now, nodes});
   const tree::Envelope envelope = lost_message(nodes);
   for (const auto& child : children_)
     if (child->node != kNobody) child->post(envelope);
   user_.on_lost(nodes);
+}
+
+// It was on its way here when others heard of them.
+void TreeNode::tell_losses(TreeLink& child) {
+  RangeSet missed;
+  for (const Loss& loss : losses_)
+    if (loss.at + kLossMemory >= world_.clock().now()) missed.add(loss.nodes);
+  missed.remove(alive_);
+  if (!missed.empty()) child.post(lost_message(missed));
 }
 
 void TreeNode::leave_for(Duration time) {

@@ -14,6 +14,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,10 @@ class TreeNode {
     Instant until;
     RangeSet nodes;
   };
+  struct Loss {
+    Instant at;
+    RangeSet nodes;
+  };
   struct PendingReport {
     std::string body;
     uint32_t hops = 0;
@@ -143,6 +148,7 @@ class TreeNode {
   void route_parcel(tree::Envelope& envelope, RangeSet to, const TreeLink* from);
   void route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops);
   void pass_on_lost(const RangeSet& nodes);
+  void tell_losses(TreeLink& child);
   Result<void> apply_news(TreeLink& link, const tree::News& news);
   void add_alive(const RangeSet& nodes);
   void drop_alive(RangeSet nodes);
@@ -162,6 +168,9 @@ class TreeNode {
 
   std::unique_ptr<TreeLink> up_;
   size_t up_place_ = 0;  // its index in places_
+  // Was the node above until it fell silent. It would not answer for long; those below us are
+  // missed if we do not soon hang elsewhere.
+  std::optional<NodeId> silent_above_;
   std::vector<std::unique_ptr<TreeLink>> children_;  // by number
   std::vector<std::unique_ptr<TreeLink>> ended_;     // until their strands are gone
 
@@ -169,6 +178,7 @@ class TreeNode {
   RangeSet news_added_;
   RangeSet news_removed_;
   std::vector<Orphans> orphans_;
+  std::vector<Loss> losses_;  // of late: who attaches may not have heard of them
   std::map<std::pair<NodeId, uint64_t>, PendingReport> reports_;
 
   Alarm alarm_;

@@ -60,13 +60,14 @@ Result<void> Courier::give_all(MessageTaker& taker) {
 }
 
 Result<void> Courier::give(const Frame& frame, MessageTaker& taker) {
-  if (frame.type == FrameType::data) return {};  // it lies where place() wanted it
-  if (frame.type != FrameType::message)
+  if (frame.in_place) return {};  // it lies where place() wanted it
+  if (frame.type != FrameType::message && frame.type != FrameType::data)
     return fail(Code::corrupt, "a frame of type {} among messages", frame_type_name(frame.type));
-  if (partial_.empty()) return taker.take(frame.payload);
   if (partial_.size() + frame.payload.size() > max_message_)
     return fail(Code::corrupt, "a message of more than {} bytes", max_message_);
+  if (frame.type == FrameType::message && partial_.empty()) return taker.take(frame.payload);
   partial_.append(as_text(frame.payload));
+  if (frame.type == FrameType::data) return {};
   const std::string message = std::exchange(partial_, {});
   return taker.take(as_bytes(message));
 }

@@ -7,8 +7,9 @@
 //
 // Messages arrive in order, whole, and once, or the courier ends; nobody is told which were lost.
 // Whatever is queued goes out in one write, by a strand that lives only while there is something to
-// send. To cut a courier off, cancel the scope it runs in. Handshake, hello and frames are those of a Connection
-// (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of long ones.
+// send. To cut a courier off, cancel the scope it runs in. Handshake, hello and frames are those of
+// a Connection (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of
+// long ones.
 #pragma once
 
 #include <memory>
@@ -65,7 +66,7 @@ class Courier final : private DataSink {
   Link link_;
   Buffer filling_;
   Buffer writing_;
-  std::string partial_;  // the pieces of a long message that came
+  std::string partial_;     // the pieces of a long message that came
   Scope* scope_ = nullptr;  // while run() runs
   uint64_t max_message_;
   uint64_t max_queued_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "world/sim/network.h"
 #include "world/sim/simulator.h"
 
 namespace tutti {
@@ -190,6 +191,8 @@ Task<Result<std::vector<std::string>>> SimDisk::list(std::string path) {
   if (!node->directory) co_return fail_errno(ENOTDIR, "list {}", path);
   std::vector<std::string> names;
   for (const auto& [name, child] : node->names) names.push_back(name);
+  for (std::string& name : host_.ports().sockets_in(path)) names.push_back(std::move(name));
+  std::ranges::sort(names);
   co_return names;
 }
 

@@ -1,18 +1,39 @@
 #include "world/sim/handles.h"
 
+#include <algorithm>
+
 namespace tutti {
 
 Handle SimHandles::add(OpenThing thing) {
   const int number = next_++;
-  things_.emplace(number, std::move(thing));
+  const bool is_stream = thing.stream != nullptr;
+  if (is_stream) {
+    things_.push_back({std::move(thing.stream), number, true});
+  } else {
+    things_.push_back({std::move(thing.arena), number, false});
+  }
   return {number, *this};
 }
 
+std::vector<SimHandles::Entry>::const_iterator SimHandles::at(int number) const {
+  const auto found = std::ranges::lower_bound(things_, number, {}, &Entry::number);
+  return found != things_.end() && found->number == number ? found : things_.end();
+}
+
 Result<OpenThing> SimHandles::find(const Handle& handle) const {
-  auto found = things_.find(handle.number());
+  const auto found = at(handle.number());
   if (found == things_.end())
     return fail(Code::invalid, "handle {} is not open on this host", handle.number());
-  return found->second;
+  if (found->is_stream)
+    return OpenThing{.stream = std::static_pointer_cast<SimStream>(found->thing)};
+  return OpenThing{.arena = std::static_pointer_cast<Arena>(found->thing)};
+}
+
+void SimHandles::close_handle(int number) {
+  const auto found = at(number);
+  if (found == things_.end()) return;
+  const std::shared_ptr<void> dies_last = found->thing;
+  things_.erase(found);
 }
 
 Handle SimHandles::duplicate(const Handle& handle) {

@@ -65,8 +65,7 @@ void HostCore::do_arm(Timer& timer, Instant at) { simulator_->wheel_.insert(time
 
 void HostCore::do_disarm(Timer& timer) {
   if (!held(timer)) return simulator_->wheel_.remove(timer);
-  HeldEvents& held = *host_->parts().held;
-  held.timers[held_at(timer) - held.popped] = nullptr;
+  host_->parts().held->forget(held_at(timer));
   release(timer);
 }
 
@@ -185,8 +184,7 @@ void SimHost::resume() {
 
 void SimHost::hold(Timer& timer) {
   HeldEvents& held = made(parts().held, *this);
-  HostCore::hold(timer, held.popped + static_cast<uint32_t>(held.timers.size()));
-  held.timers.push_back(&timer);
+  HostCore::hold(timer, held.push(timer));
   if (core_.holding_) return;
   core_.holding_ = true;
   if (!core_.paused_) simulator().schedule(held.wake, simulator().director(), core_.ready_at_ns_);
@@ -196,15 +194,13 @@ void CoreWake::fire() { host_.release_held(); }
 
 void SimHost::release_held() {
   HeldEvents& held = *parts().held;
-  while (!held.timers.empty()) {
+  while (!held.empty()) {
     if (core_.paused_) return;
     if (core_.ready_at_ns_ > simulator().now_ns()) {
       simulator().schedule(held.wake, simulator().director(), core_.ready_at_ns_);
       return;
     }
-    Timer* timer = held.timers.front();
-    held.timers.pop_front();
-    ++held.popped;
+    Timer* timer = held.pop();
     if (timer == nullptr) continue;
     HostCore::release(*timer);
     simulator().handle(core_, *timer);
@@ -219,10 +215,8 @@ void SimHost::drop_held() {
   if (parts_ == nullptr || parts_->held == nullptr) return;
   HeldEvents& held = *parts_->held;
   simulator().clock().disarm(held.wake);
-  while (!held.timers.empty()) {
-    Timer* timer = held.timers.front();
-    held.timers.pop_front();
-    ++held.popped;
+  while (!held.empty()) {
+    Timer* timer = held.pop();
     if (timer == nullptr) continue;
     HostCore::release(*timer);
     simulator().schedule_again(*timer, core_);

@@ -1,9 +1,9 @@
 // What a host gets when it first needs it.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "world/sim/disk.h"
 #include "world/sim/event.h"
@@ -26,9 +26,33 @@ class CoreWake final : public SimEvent {
 
 struct HeldEvents {
   explicit HeldEvents(SimHost& host) : wake(host) {}
-  std::deque<Timer*> timers;  // nullptr for one that was disarmed meanwhile
-  uint32_t popped = 0;        // the index of the first one, modulo 2^32
+
+  bool empty() const { return first_ == timers_.size(); }
+  // Its index, modulo 2^32.
+  uint32_t push(Timer& timer) {
+    timers_.push_back(&timer);
+    return popped_ + static_cast<uint32_t>(timers_.size() - 1 - first_);
+  }
+  void forget(uint32_t index) { timers_[first_ + (index - popped_)] = nullptr; }
+  // nullptr for one that was forgotten.
+  Timer* pop() {
+    Timer* timer = timers_[first_++];
+    ++popped_;
+    if (empty()) {
+      timers_.clear();
+      first_ = 0;
+      if (timers_.capacity() > kKept) std::vector<Timer*>().swap(timers_);
+    }
+    return timer;
+  }
+
   CoreWake wake;
+
+ private:
+  static constexpr size_t kKept = 8;  // room for so many stays: there are many hosts
+  std::vector<Timer*> timers_;
+  size_t first_ = 0;
+  uint32_t popped_ = 0;  // the index of the first one, modulo 2^32
 };
 
 struct HostParts {

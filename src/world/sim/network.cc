@@ -44,6 +44,18 @@ Result<Address> HostPorts::bind(Address address, SimListener& listener) {
   return address;
 }
 
+std::vector<std::string> HostPorts::sockets_in(std::string_view folder) const {
+  std::vector<std::string> names;
+  for (const auto& [address, listener] : listeners_) {
+    const std::string_view path = address.host;
+    if (address.kind != Address::Kind::unix_socket || !path.starts_with(folder)) continue;
+    const std::string_view rest = path.substr(folder.size());
+    if (rest.starts_with('/') && rest.find('/', 1) == std::string_view::npos)
+      names.emplace_back(rest.substr(1));
+  }
+  return names;
+}
+
 void HostPorts::release(const SimListener& listener) {
   std::erase_if(listeners_, [&](auto& entry) { return entry.second == &listener; });
 }
@@ -60,7 +72,7 @@ class SimListener::Accept final : public Waiter {
     }
     if (listener_.waiting_.empty()) return false;
     result_ = std::move(listener_.waiting_.front());
-    listener_.waiting_.pop_front();
+    listener_.waiting_.erase(listener_.waiting_.begin());
     return true;
   }
   void await_suspend(std::coroutine_handle<> coroutine) {

@@ -2,7 +2,6 @@
 // Unix paths of its host.
 #pragma once
 
-#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +21,8 @@ class HostPorts {
   SimListener* find(const Address& address, bool from_outside) const;
   Result<Address> bind(Address address, SimListener& listener);
   void release(const SimListener& listener);
+  // Names of Unix sockets that stand in a folder.
+  std::vector<std::string> sockets_in(std::string_view folder) const;
 
  private:
   static constexpr uint16_t kFirstFreePort = 32768;
@@ -72,7 +73,7 @@ class SimListener final : public Listener {
   Credentials owner_;
   Address address_;
   bool bound_ = false;
-  std::deque<std::unique_ptr<SimStream>> waiting_;
+  std::vector<std::unique_ptr<SimStream>> waiting_;
   List<Accept> acceptors_;
 };
 

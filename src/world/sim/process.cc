@@ -1,5 +1,7 @@
 #include "world/sim/process.h"
 
+#include <algorithm>
+
 #include "world/sim/process_table.h"
 #include "world/sim/simulator.h"
 
@@ -13,11 +15,17 @@ SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, ui
       environment_(options.environment),
       network_(host, pid, user),
       processes_(host, pid, user) {
+  handles_.reserve(options.inherit.size());
   for (const SpawnOptions::Inherit& inherit : options.inherit)
-    handles_[inherit.number] = host.handles().duplicate(*inherit.handle);
+    handles_.emplace_back(inherit.number, host.handles().duplicate(*inherit.handle));
 }
 
 SimProcess::~SimProcess() { scope_.kill(); }
+
+Channel<int>& SimProcess::signals() {
+  if (signals_ == nullptr) signals_ = std::make_unique<Channel<int>>(kSignalsKept);
+  return *signals_;
+}
 
 std::string_view SimProcess::variable(std::string_view key) const {
   for (const std::string& entry : environment_) {
@@ -28,7 +36,7 @@ std::string_view SimProcess::variable(std::string_view key) const {
 }
 
 Result<Handle> SimProcess::take_handle(int number) {
-  auto found = handles_.find(number);
+  const auto found = std::ranges::find(handles_, number, &std::pair<int, Handle>::first);
   if (found == handles_.end())
     return fail(Code::invalid, "process {} has no handle {}", pid_, number);
   Handle handle = std::move(found->second);
@@ -47,10 +55,11 @@ void SimProcess::Life::begin() {
   sim.schedule(*this, process_.host_.core(), process_.host_.core().ready_at_ns());
 }
 
-void SimProcess::Life::end(const Exit& exit) {
+void SimProcess::Life::end(int code, int signal) {
   if (ending_) return;
   ending_ = true;
-  exit_ = exit;
+  code_ = code;
+  signal_ = signal;
   detail_ = static_cast<uint32_t>(process_.pid_);
   Simulator& sim = process_.host_.simulator();
   charge_ns_ = static_cast<uint32_t>(sim.costs().exit_ns);
@@ -59,7 +68,7 @@ void SimProcess::Life::end(const Exit& exit) {
 
 void SimProcess::Life::fire() {
   SimHost& host = process_.host_;
-  if (ending_) return host.process_table().ended(process_.pid_, Exit(exit_));
+  if (ending_) return host.process_table().ended(process_.pid_, {.code = code_, .signal = signal_});
   process_.scope_.spawn(main(process_, host.simulator()));
 }
 
@@ -67,7 +76,7 @@ Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
   const Simulator::ProcessProgram* program = simulator.find_process(process.arguments_[0]);
   Task<int> work = (*program)(process);
   const int code = co_await std::move(work);
-  process.life_.end({.code = code});
+  process.life_.end(code, 0);
 }
 
 }  // namespace tutti

@@ -2,7 +2,6 @@
 // When it returns, or a signal ends it, its strands and open handles go with it.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,7 +41,7 @@ class SimProcess final : public World {
 
   // From now on this signal is given by next_signal() instead of ending the process.
   void catch_signal(int number) { caught_ |= uint64_t{1} << number; }
-  Channel<int>::Recv next_signal() { return signals_.recv(); }
+  Channel<int>::Recv next_signal() { return signals().recv(); }
 
  private:
   friend class ProcessTable;
@@ -51,15 +50,17 @@ class SimProcess final : public World {
    public:
     explicit Life(SimProcess& process) : SimEvent(EventKind::process), process_(process) {}
     void begin();
-    void end(const Exit& exit);
+    void end(int code, int signal);
     bool ending() const { return ending_; }
 
    private:
     void fire() override;
     SimProcess& process_;
-    Exit exit_;
+    int code_ = 0;
+    int signal_ = 0;
     bool ending_ = false;
   };
+  Channel<int>& signals();
   static Task<void> main(SimProcess& process, Simulator& simulator);
 
   static constexpr size_t kSignalsKept = 64;  // as Linux, more of them are merged
@@ -69,9 +70,9 @@ class SimProcess final : public World {
   uid_t user_;
   std::vector<std::string> arguments_;
   std::vector<std::string> environment_;
-  std::map<int, Handle> handles_;
+  std::vector<std::pair<int, Handle>> handles_;
   uint64_t caught_ = 0;
-  Channel<int> signals_{kSignalsKept};
+  std::unique_ptr<Channel<int>> signals_;  // when it is first asked for
   SimNetwork network_;
   SimProcesses processes_;
   Life life_{*this};

@@ -54,9 +54,9 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
   SimProcess& process = *found->second.process;
   const bool caught = number != SIGKILL && (process.caught_ >> number & 1) != 0;
   if (caught) {
-    process.signals_.try_send(number);
+    process.signals().try_send(number);
   } else if (number != 0 && !ignored_by_default(number)) {
-    process.life_.end({.signal = number});
+    process.life_.end(0, number);
   }
   return {};
 }
@@ -141,9 +141,10 @@ std::string ProcessTable::name_of(pid_t pid) const {
   return found->second.process->arguments()[0];
 }
 
-std::optional<Exit> ProcessTable::exit_of(pid_t pid) const {
+Result<Exit> ProcessTable::exit_of(pid_t pid) const {
   auto found = entries_.find(pid);
-  if (found == entries_.end() || found->second.process != nullptr) return std::nullopt;
+  if (found == entries_.end() || found->second.process != nullptr)
+    return fail_errno(ECHILD, "wait for process {}", pid);
   return found->second.exit;
 }
 
@@ -196,9 +197,9 @@ std::vector<pid_t> ProcessTable::members(const std::string& group) const {
   return pids;
 }
 
-ProcessTable::Until ProcessTable::until_ended(pid_t pid) { return {*this, pid, ""}; }
-ProcessTable::Until ProcessTable::until_empty(std::string group) {
-  return {*this, 0, std::move(group)};
+ProcessTable::Until ProcessTable::until_ended(pid_t pid) { return {*this, pid, nullptr}; }
+ProcessTable::Until ProcessTable::until_empty(const std::string& group) {
+  return {*this, 0, &group};
 }
 
 }  // namespace tutti

@@ -30,7 +30,7 @@ class ProcessTable {
   bool alive(pid_t pid) const;
   std::string name_of(pid_t pid) const;  // its command; "" when it has ended
   // What is known of a process that ended.
-  std::optional<Exit> exit_of(pid_t pid) const;
+  Result<Exit> exit_of(pid_t pid) const;
 
   void become_subreaper(pid_t pid) { subreapers_.insert(pid); }
   std::vector<pid_t> descendants(pid_t pid, std::span<const pid_t> spare) const;
@@ -46,7 +46,7 @@ class ProcessTable {
   // co_await gives Result<void> when the condition holds, looked at whenever a process ends.
   class Until;
   Until until_ended(pid_t pid);
-  Until until_empty(std::string group);
+  Until until_empty(const std::string& group);  // which outlives the wait
 
  private:
   struct Entry {
@@ -71,8 +71,8 @@ class ProcessTable {
 
 class ProcessTable::Until final : public Waiter {
  public:
-  Until(ProcessTable& table, pid_t pid, std::string group)
-      : table_(table), pid_(pid), group_(std::move(group)) {}
+  Until(ProcessTable& table, pid_t pid, const std::string* group)
+      : table_(table), pid_(pid), group_(group) {}
 
   bool await_ready() {
     cancelled_ = cancelled_already();
@@ -86,7 +86,7 @@ class ProcessTable::Until final : public Waiter {
     if (cancelled_) return fail(cancelled_error());
     return {};
   }
-  bool holds() const { return pid_ != 0 ? !table_.alive(pid_) : table_.members(group_).empty(); }
+  bool holds() const { return pid_ != 0 ? !table_.alive(pid_) : table_.members(*group_).empty(); }
 
  private:
   void on_cancel() override {
@@ -95,7 +95,7 @@ class ProcessTable::Until final : public Waiter {
   }
   ProcessTable& table_;
   pid_t pid_;
-  std::string group_;
+  const std::string* group_;
   bool cancelled_ = false;
 };
 

@@ -20,9 +20,7 @@ class SimChild final : public Process {
   pid_t pid() const override { return pid_; }
   Task<Result<Exit>> wait() override {
     CO_TRY_DO(co_await table_.until_ended(pid_));
-    auto exit = table_.exit_of(pid_);
-    if (!exit) co_return fail_errno(ECHILD, "wait for process {}", pid_);
-    co_return *exit;
+    co_return table_.exit_of(pid_);
   }
   Result<void> signal(int number) override { return table_.signal(pid_, number); }
   Result<void> signal_family(int number) override { return table_.signal_family(pid_, number); }
