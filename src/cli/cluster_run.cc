@@ -87,9 +87,9 @@ void ClusterRun::on_change(const cluster::JobInfo& info) {
 
 void ClusterRun::on_head_away(const Error& why) {
   if (std::exchange(told_away_, true)) return;
-  printer_.print_notice(fmt::format(
-      "the head does not answer ({}); job {} goes on without it, and so do we", why.message(),
-      job_));
+  printer_.print_notice(
+      fmt::format("the head does not answer ({}); job {} goes on without it, and so do we",
+                  why.message(), job_));
 }
 
 Task<void> ClusterRun::follow(cluster::HostAbout host) {

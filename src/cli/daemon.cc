@@ -83,8 +83,8 @@ int run_daemon(std::string_view program, int argc, char** argv,
 Task<Result<Credential>> credential_of(DaemonContext& context, wire::Role role, std::string name) {
   wire::IssueOptions options{
       .role = role, .name = std::move(name), .lifetime_s = kProgramLifetime_s};
-  auto certificate = co_await wire::obtain_certificate(
-      context.world, context.home.cluster_folder(), context.machine.cluster, std::move(options));
+  auto certificate = co_await wire::obtain_certificate(context.world, context.home.cluster_folder(),
+                                                       context.machine.cluster, std::move(options));
   if (!certificate) co_return fail(std::move(certificate).error());
   Credential credential{certificate->identity(), nullptr};
   CO_TRY(credential.seals, wire::CertifiedSeals::make(context.world, *certificate));

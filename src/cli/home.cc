@@ -65,8 +65,7 @@ Task<Result<void>> save_machine(World& world, const Home& home, Machine machine)
 
 std::string own_user_name(World& world) {
   const std::string name(variable("USER"));
-  return wire::check_name("name", name) ? name
-                                        : fmt::format("uid{}", world.processes().own_uid());
+  return wire::check_name("name", name) ? name : fmt::format("uid{}", world.processes().own_uid());
 }
 
 Error no_cluster() {

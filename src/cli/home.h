@@ -41,8 +41,8 @@ struct Home {
 // What a machine is in its cluster.
 struct Machine {
   std::string cluster;
-  std::string name;       // of the host, and its agent
-  std::string user;       // who runs it
+  std::string name;  // of the host, and its agent
+  std::string user;  // who runs it
   bool has_head = false;
   uint32_t slots = 0;     // 0: as many as it has cores
   std::string listen;     // where its ports are: an address, of the head with the API's port

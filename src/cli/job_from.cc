@@ -1,8 +1,6 @@
 // What becomes a job: a command with its options, or a job file.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "cli/cluster_run.h"
 #include "cli/run_environment.h"
 #include "cluster/job_defaults.h"
@@ -16,7 +14,7 @@ namespace {
 // As a name of a job may be: the command's last part, without what may not be in one.
 std::string name_of(const std::string& command) {
   std::string name;
-  for (const char letter : std::filesystem::path(command).filename().string()) {
+  for (const char letter : command.substr(command.find_last_of('/') + 1)) {
     const bool plain = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
                        (letter >= '0' && letter <= '9');
     if (plain || (!name.empty() && (letter == '-' || letter == '_' || letter == '.')))

@@ -166,9 +166,9 @@ int join(int argc, char** argv) {
   if (!parsed) return complain("join", parsed.error(), kCalledWrongly);
   options.token = *parsed;
   if (options.listen.empty() && !is_loopback(address->host))
-    return complain("join",
-                    Error(Code::invalid, "say where the others reach this machine: --listen ADDR:0"),
-                    kCalledWrongly);
+    return complain(
+        "join", Error(Code::invalid, "say where the others reach this machine: --listen ADDR:0"),
+        kCalledWrongly);
   if (options.listen.empty()) options.listen = "127.0.0.1:0";
   if (auto listen = Address::parse(options.listen); !listen)
     return complain("join", listen.error(), kCalledWrongly);

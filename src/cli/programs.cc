@@ -22,14 +22,27 @@ Task<Error> did_not_start(World& world, const Home& home, std::string_view progr
   std::string words = log.value_or("");
   if (words.size() > kLastWords) words = words.substr(words.size() - kLastWords);
   while (words.ends_with('\n')) words.pop_back();
-  co_return Error(Code::unavailable, fmt::format("the {} did not start; the end of {}:\n{}",
-                                                 program, path, words));
+  co_return Error(Code::unavailable,
+                  fmt::format("the {} did not start; the end of {}:\n{}", program, path, words));
 }
 
 bool is_alive(const cluster::StatusReply& status, const std::string& name) {
   return std::ranges::any_of(status.hosts(), [&](const cluster::HostStatus& host) {
     return host.name() == name && host.alive();
   });
+}
+
+Result<std::unique_ptr<Process>> spawn_program(RealWorld& world, const Home& home,
+                                               std::string_view program) {
+  TRY_DO(make_private_folder(home.folder + "/log"));
+  TRY(const Handle log, open_log_file(home.log_file(program)));
+  SpawnOptions options;
+  options.arguments = {"/proc/self/exe", std::string(program)};
+  options.environment = own_environment();
+  options.folder = "/";
+  options.inherit = {{&log, kStandardOutput}, {&log, kStandardError}};
+  options.new_session = true;
+  return world.processes().spawn(options);
 }
 
 // Whether it takes calls.
@@ -46,27 +59,22 @@ Task<bool> answers(World& world, wire::Seals& seals, Address address, wire::Iden
 }  // namespace
 
 Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program) {
-  if (running_program(home.pid_file(program))) co_return false;
-  CO_TRY_DO(make_private_folder(home.folder + "/log"));
-  CO_TRY(const Handle log, open_log_file(home.log_file(program)));
-  SpawnOptions options;
-  options.arguments = {"/proc/self/exe", std::string(program)};
-  options.environment = own_environment();
-  options.folder = "/";
-  options.inherit = {{&log, kStandardOutput}, {&log, kStandardError}};
-  options.new_session = true;
-  CO_TRY(auto process, world.processes().spawn(options));
   auto machine = co_await load_machine(world, home);
   if (!machine) co_return fail(std::move(machine).error());
   CO_TRY(const auto seals, wire::CertifiedSeals::make(world, std::nullopt));
   const Address address = program == "head" ? home.head_socket() : home.agent_socket();
   const Instant patience = world.clock().now() + kStartPatience;
+  std::unique_ptr<Process> process;
   while (world.clock().now() < patience) {
     Address there = address;
     const bool there_is =
         co_await answers(world, *seals, std::move(there), machine->user_identity());
-    if (there_is) co_return true;
-    if (!process->signal(0)) break;
+    if (there_is) co_return process != nullptr;
+    if (process != nullptr && !process->signal(0)) break;
+    // One that was killed a moment ago may still be on its way out.
+    if (process == nullptr && !running_program(home.pid_file(program))) {
+      CO_TRY(process, spawn_program(world, home, program));
+    }
     CO_TRY_DO(co_await world.clock().sleep(kLookPause));
   }
   Error why = co_await did_not_start(world, home, program);

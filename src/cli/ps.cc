@@ -52,8 +52,7 @@ struct Shown {
 void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
-  Alike& alike =
-      roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
+  Alike& alike = roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
   alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
 }
@@ -64,9 +63,9 @@ void print_tree(const Shown& shown) {
     const auto info = shown.infos.find(id);
     const std::string title = fmt::format(
         "job {}{}", id,
-        info == shown.infos.end() ? ""
-                                  : fmt::format(" {} ({})", info->second.name(),
-                                                state_name(info->second.state())));
+        info == shown.infos.end()
+            ? ""
+            : fmt::format(" {} ({})", info->second.name(), state_name(info->second.state())));
     fmt::print(fmt::runtime(colour ? "\033[1m{}\033[0m\n" : "{}\n"), title);
     for (const auto& [role, hosts] : roles) {
       fmt::print("  {}\n", role.second);

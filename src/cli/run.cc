@@ -140,9 +140,9 @@ Task<GangReport> Run::run(OutputSink& output, OutputSink& error) {
   Scope writing;
   writing.spawn(output.write_all());
   if (&error != &output) writing.spawn(error.write_all());
-  Task<GangReport> ranks =
-      cluster_ != nullptr ? run_on_cluster(*cluster_, std::move(spec_), printer, arrived_)
-                          : run_gang(world_, gang_options(), printer, arrived_);
+  Task<GangReport> ranks = cluster_ != nullptr
+                               ? run_on_cluster(*cluster_, std::move(spec_), printer, arrived_)
+                               : run_gang(world_, gang_options(), printer, arrived_);
   GangReport report = co_await std::move(ranks);
   print_verdict(report, printer, error);
   output.close();

@@ -41,10 +41,9 @@ examples:
 
 namespace {
 
-constexpr std::string_view kOptionNames[] = {"-n",     "--timeout",   "--grace",
-                                             "--env",  "--cwd",       "--json",
-                                             "--help", "--no-prefix", "--no-cgroup",
-                                             "--local", "--cluster"};
+constexpr std::string_view kOptionNames[] = {"-n",          "--timeout", "--grace",  "--env",
+                                             "--cwd",       "--json",    "--help",   "--no-prefix",
+                                             "--no-cgroup", "--local",   "--cluster"};
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};

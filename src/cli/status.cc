@@ -14,8 +14,8 @@ namespace tutti::cli {
 namespace {
 
 Json host_json(const cluster::HostStatus& host) {
-  return {{"node", host.node()},       {"name", host.name()},   {"address", host.address()},
-          {"alive", host.alive()},     {"slots", host.slots()}, {"free", host.free()},
+  return {{"node", host.node()},      {"name", host.name()},   {"address", host.address()},
+          {"alive", host.alive()},    {"slots", host.slots()}, {"free", host.free()},
           {"version", host.version()}};
 }
 
@@ -27,9 +27,8 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
   Table table({"NODE", "HOST", "STATE", "SLOTS", "FREE", "ADDRESS", "VERSION"});
   for (const cluster::HostStatus& host : status.hosts())
     table.add({fmt::format("{}", host.node()), host.name(), host.alive() ? "alive" : "lost",
-               fmt::format("{}", host.slots()),
-               host.alive() ? fmt::format("{}", host.free()) : "-", host.address(),
-               host.version()});
+               fmt::format("{}", host.slots()), host.alive() ? fmt::format("{}", host.free()) : "-",
+               host.address(), host.version()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
 }
 

@@ -71,9 +71,8 @@ Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions
                    "`tutti down --keep-jobs` first");
   }
   if (machine->has_head) {
-    wire::IssueOptions user{.role = wire::Role::user,
-                            .name = machine->user,
-                            .lifetime_s = kProgramLifetime_s};
+    wire::IssueOptions user{
+        .role = wire::Role::user, .name = machine->user, .lifetime_s = kProgramLifetime_s};
     auto certificate = co_await wire::obtain_certificate(world, home.cluster_folder(),
                                                          machine->cluster, std::move(user));
     if (!certificate) co_return fail(std::move(certificate).error());
@@ -145,8 +144,10 @@ Task<Result<void>> end_keepers(World& world, const Home& home, bool keep_jobs) {
     if (keep_jobs && !keeper->things.ranks.empty()) continue;
     auto told = co_await keeper->client->shutdown();
     if (!told) co_return told;
-    // It closes the stream when all has ended.
-    (void)co_await keeper->client->run();
+    const auto pid = static_cast<pid_t>(keeper->client->welcome().pid());
+    if (!ends_within(pid, kEndPatience))
+      co_return fail(Code::deadline, "keeper {} does not end; what it keeps: ps --ppid {}", pid,
+                     pid);
   }
   co_return {};
 }
@@ -172,12 +173,14 @@ Task<Result<void>> end_all(World& world, const Home& home, bool keep_jobs) {
 }  // namespace
 
 int up(int argc, char** argv) {
-  CLI::App app("Starts a cluster on this machine, in the background: a head and an agent.\n"
-               "Started already, it is left as it is.");
+  CLI::App app(
+      "Starts a cluster on this machine, in the background: a head and an agent.\n"
+      "Started already, it is left as it is.");
   app.name("tutti up");
   UpOptions options;
   app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)");
-  app.add_option("--name", options.name, "what this machine is called in the cluster (its host name)");
+  app.add_option("--name", options.name,
+                 "what this machine is called in the cluster (its host name)");
   app.add_option("--listen", options.listen,
                  "ADDR:PORT where others reach this machine (127.0.0.1 and any port)");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;

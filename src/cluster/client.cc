@@ -87,9 +87,9 @@ Task<Result<wire::Connection*>> ApiCaller::connected() {
   CO_TRY(auto seal, make_seal_());
   wire::ConnectionOptions options{
       .self = self_, .limits = api::limits(), .address = address_.text()};
-  auto greeted = co_await wire::Connection::greet(world_.clock(), std::move(*stream),
-                                                  std::move(seal), wire::Side::connecting, nullptr,
-                                                  std::move(options));
+  auto greeted =
+      co_await wire::Connection::greet(world_.clock(), std::move(*stream), std::move(seal),
+                                       wire::Side::connecting, nullptr, std::move(options));
   if (!greeted) co_return fail(std::move(greeted).error());
   connection_ = std::move(*greeted);
   running_.spawn(run_to_end(*connection_));

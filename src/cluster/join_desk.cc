@@ -61,11 +61,12 @@ std::string JoinToken::text() const {
 }
 
 Result<JoinToken> JoinToken::parse(std::string_view text) {
-  const auto bytes = text.starts_with(kTokenStart) ? from_base32(text.substr(kTokenStart.size()))
-                                                   : std::nullopt;
+  const auto bytes =
+      text.starts_with(kTokenStart) ? from_base32(text.substr(kTokenStart.size())) : std::nullopt;
   if (!bytes || bytes->size() != kTokenBytes)
-    return fail(Code::invalid,
-                "this is no token, or not all of it; `tutti token` on the head's machine prints one");
+    return fail(
+        Code::invalid,
+        "this is no token, or not all of it; `tutti token` on the head's machine prints one");
   JoinToken token;
   token.authority_key = bytes->substr(0, wire::kPublicKeyBytes);
   token.secret = bytes->substr(wire::kPublicKeyBytes, kSecretBytes);

@@ -225,8 +225,8 @@ Result<std::string> Authority::sign(std::string_view request_pem, const IssueOpt
   const OpensslPointer<X509_REQ, X509_REQ_free> request(
       PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
   EVP_PKEY* key = request ? X509_REQ_get0_pubkey(request.get()) : nullptr;
-  const bool proven = key != nullptr && EVP_PKEY_is_a(key, "EC") == 1 &&
-                      X509_REQ_verify(request.get(), key) == 1;
+  const bool proven =
+      key != nullptr && EVP_PKEY_is_a(key, "EC") == 1 && X509_REQ_verify(request.get(), key) == 1;
   ERR_clear_error();
   if (!proven) return fail(Code::invalid, "the signing request is damaged, or of another's key");
   TRY(x509_st* const made, certify(*key, options, now_unix_s));

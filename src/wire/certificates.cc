@@ -94,9 +94,9 @@ std::string public_key(std::string_view certificate_pem) {
   EVP_PKEY_set_utf8_string_param(key, OSSL_PKEY_PARAM_EC_POINT_CONVERSION_FORMAT, "compressed");
   std::string bytes(kPublicKeyBytes, '\0');
   size_t size = 0;
-  const int got = EVP_PKEY_get_octet_string_param(
-      key, OSSL_PKEY_PARAM_PUB_KEY, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
-      &size);
+  const int got = EVP_PKEY_get_octet_string_param(key, OSSL_PKEY_PARAM_PUB_KEY,
+                                                  reinterpret_cast<unsigned char*>(bytes.data()),
+                                                  bytes.size(), &size);
   TUTTI_ASSERT(got == 1 && size == kPublicKeyBytes, "a key of P-256");
   return bytes;
 }

@@ -50,9 +50,9 @@ Result<void> check_versions(const proto::Hello& hello, const ConnectionOptions& 
               options.highest_version);
 }
 
-// What the seal has proven stands, also that somebody has proven nothing; where it proves no cluster
-// (Unix sockets), the hello's word is taken for role and name. A guest takes any cluster's head that
-// its seal took.
+// What the seal has proven stands, also that somebody has proven nothing; where it proves no
+// cluster (Unix sockets), the hello's word is taken for role and name. A guest takes any cluster's
+// head that its seal took.
 Result<Identity> identify(const proto::Hello& hello, const Identity& proven,
                           const ConnectionOptions& options) {
   if (proven.role == Role::guest) return Identity{"", Role::guest, "nobody"};

@@ -130,6 +130,11 @@ Result<void> end_program(const std::string& pid_file, Duration patience) {
   return fail(Code::deadline, "the process of {} does not end, not even of SIGKILL", pid_file);
 }
 
+bool ends_within(pid_t pid, Duration patience) {
+  const Handle process = own_fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  return !process.open() || ends_within(process, patience);
+}
+
 Result<Handle> open_log_file(const std::string& path) {
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && info.st_size > kLongLogBytes)

@@ -32,6 +32,9 @@ std::optional<pid_t> running_program(const std::string& pid_file);
 // SIGTERM, and SIGKILL when it is still there after the patience. Waits for its end.
 Result<void> end_program(const std::string& pid_file, Duration patience);
 
+// Whether a process that we know to live now ends in time.
+bool ends_within(pid_t pid, Duration patience);
+
 // To be given to a child as 1 and 2; what is written is added at the end. A long one is begun anew,
 // and what it held stays beside it as PATH.old.
 Result<Handle> open_log_file(const std::string& path);
