@@ -219,8 +219,8 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
     if (state == cluster::RUNNING && job.running_at_ns == 0) job.running_at_ns = sim_.now_ns();
   }
   if (job.over_at_ns == 0) job.over_at_ns = sim_.now_ns();
-  sim_.check(!job.final_state || *job.final_state == state, "job {} ended twice: {} and {}",
-             job.id, static_cast<int>(*job.final_state), static_cast<int>(state));
+  sim_.check(!job.final_state || *job.final_state == state, "job {} ended twice: {} and {}", job.id,
+             static_cast<int>(*job.final_state), static_cast<int>(state));
   job.final_state = state;
 }
 

@@ -1,6 +1,7 @@
 // Jobs on a cluster, and what befalls it meanwhile. What must hold, whatever happens: every job
 // ends in one state, no process runs twice in one epoch, nothing runs without an owner in the end,
-// and the tree is whole again. Where only the runtime itself was hit, no process may have been lost.
+// and the tree is whole again. Where only the runtime itself was hit, no process may have been
+// lost.
 #include <array>
 
 #include "sims/cluster_stage.h"
@@ -37,8 +38,8 @@ struct Play {
 };
 
 Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
-  const auto stage =
-      std::make_shared<ClusterStage>(sim, StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots});
+  const auto stage = std::make_shared<ClusterStage>(
+      sim, StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots});
   stage->start();
   const bool calm = sim.options().faults.name == "none";
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
@@ -88,8 +89,7 @@ Task<Result<void>> rack_loss(ClusterStage& stage, SimRandom& random) {
   const uint32_t count = std::max(1U, sim.hosts() / 4);
   const auto first = static_cast<uint32_t>(1 + random.below(sim.hosts() - count));
   Scope dying;
-  for (uint32_t host = first; host < first + count; ++host)
-    dying.spawn(crash_for(sim, host, 10s));
+  for (uint32_t host = first; host < first + count; ++host) dying.spawn(crash_for(sim, host, 10s));
   co_return co_await dying.join();
 }
 
@@ -98,8 +98,8 @@ Task<Result<void>> partition(ClusterStage& stage, SimRandom& random) {
   Simulator& sim = stage.sim();
   CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
   const uint32_t first = some_host(sim, random);
-  const uint64_t cut = sim.links().partition(HostSet::range(0, first),
-                                             HostSet::range(first, sim.hosts()));
+  const uint64_t cut =
+      sim.links().partition(HostSet::range(0, first), HostSet::range(first, sim.hosts()));
   CO_TRY_DO(co_await sim.clock().sleep(500ms + up_to(random, 8s)));
   sim.links().heal(cut);
   co_return {};
@@ -155,21 +155,21 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
 
 const Scenario kLaunch = {
     "launch", "jobs on a cluster under the plan's faults", 20, 2, 20s, run<nullptr, true>};
-const Scenario kLaunchDeaths = {
-    "launch-deaths", "hosts die while jobs start", 20, 3, 20s, run<deaths, false>};
-const Scenario kRackLoss = {
-    "rack-loss", "a quarter of the hosts dies at once", 20, 3, 20s, run<rack_loss, false>};
-const Scenario kPartition = {
-    "partition", "the cluster falls in two and heals", 20, 3, 20s, run<partition, false>};
+const Scenario kLaunchDeaths = {"launch-deaths",   "hosts die while jobs start", 20, 3, 20s,
+                                run<deaths, false>};
+const Scenario kRackLoss = {"rack-loss",          "a quarter of the hosts dies at once", 20, 3, 20s,
+                            run<rack_loss, false>};
+const Scenario kPartition = {"partition",          "the cluster falls in two and heals", 20, 3, 20s,
+                             run<partition, false>};
 const Scenario kHeadCrash = {
     "head-crash", "the head dies at some step of a launch", 20, 2, 20s, run<head_crash, true>};
 const Scenario kCoordinatorLoss = {
     "coordinator-loss", "a coordinator's host dies", 20, 3, 20s, run<coordinator_loss, false>};
-const Scenario kAgentRestarts = {
-    "agent-restarts", "agents die and come back", 20, 2, 20s, run<agent_restarts, true>};
-const Scenario kSlowHosts = {
-    "slow-hosts", "some hosts are many times slower", 20, 2, 20s, run<slow_hosts, true>};
-const Scenario kThunderingRestart = {"thundering-restart", "all agents die at once", 20, 2, 20s,
-                                     run<thundering_restart, true>};
+const Scenario kAgentRestarts = {"agent-restarts",         "agents die and come back", 20, 2, 20s,
+                                 run<agent_restarts, true>};
+const Scenario kSlowHosts = {"slow-hosts",         "some hosts are many times slower", 20, 2, 20s,
+                             run<slow_hosts, true>};
+const Scenario kThunderingRestart = {
+    "thundering-restart", "all agents die at once", 20, 2, 20s, run<thundering_restart, true>};
 
 }  // namespace tutti::sims

@@ -35,9 +35,8 @@ std::unique_ptr<wire::Seals> Roster::seals(SimHost& host) const {
                     .authority = "sim",
                     .not_before_unix_s = 0,
                     .not_after_unix_s = kFarFuture_s};
-  return wire::make_sim_seals(host, std::move(claim), [&host] {
-    host.charge(host.simulator().costs().handshake_ns);
-  });
+  return wire::make_sim_seals(host, std::move(claim),
+                              [&host] { host.charge(host.simulator().costs().handshake_ns); });
 }
 
 }  // namespace tutti::sims

@@ -9,10 +9,23 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {
-    &kEcho, &kDisk, &kEventLog, &kHeartbeat, &kTree, &kLaunch, &kLaunchDeaths, &kRackLoss,
-    &kPartition, &kHeadCrash, &kCoordinatorLoss, &kAgentRestarts, &kSlowHosts,
-    &kThunderingRestart, &kWirePartition, &kWireSlowReader, &kWireReset};
+constexpr const Scenario* kScenarios[] = {&kEcho,
+                                          &kDisk,
+                                          &kEventLog,
+                                          &kHeartbeat,
+                                          &kTree,
+                                          &kLaunch,
+                                          &kLaunchDeaths,
+                                          &kRackLoss,
+                                          &kPartition,
+                                          &kHeadCrash,
+                                          &kCoordinatorLoss,
+                                          &kAgentRestarts,
+                                          &kSlowHosts,
+                                          &kThunderingRestart,
+                                          &kWirePartition,
+                                          &kWireSlowReader,
+                                          &kWireReset};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

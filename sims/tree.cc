@@ -3,10 +3,9 @@
 // What must hold: once all is well, every node hangs below somebody, the head knows exactly who
 // lives, and a message from any node reaches all others once. While hosts die: nobody who lives is
 // reported lost unless it was cut off, paused or slow; a host that stays dead is reported in time.
-#include "sims/scenarios.h"
-
 #include "cluster/tree_node.h"
 #include "sims/roster.h"
+#include "sims/scenarios.h"
 
 namespace tutti::sims {
 namespace {
@@ -14,9 +13,9 @@ namespace {
 constexpr Duration kSettling = 30s;  // a stalled stream is given up after 15 s
 
 struct Ledger {
-  std::vector<TreeNode*> nodes;        // of hosts that run
-  std::vector<uint64_t> parcels;       // received, by host
-  std::vector<uint64_t> reports;       // bodies received, by host
+  std::vector<TreeNode*> nodes;   // of hosts that run
+  std::vector<uint64_t> parcels;  // received, by host
+  std::vector<uint64_t> reports;  // bodies received, by host
 };
 
 // Narrow trees are deep, and have more to heal.
@@ -28,7 +27,9 @@ uint32_t fan_out_of(Simulator& sim) {
 class Member final : public TreeUser {
  public:
   Member(SimHost& host, Ledger& ledger)
-      : host_(host), ledger_(ledger), roster_(host.simulator().hosts(), fan_out_of(host.simulator())) {}
+      : host_(host),
+        ledger_(ledger),
+        roster_(host.simulator().hosts(), fan_out_of(host.simulator())) {}
   ~Member() { ledger_.nodes[host_.index()] = nullptr; }
 
   Task<Result<void>> run() {
@@ -65,8 +66,7 @@ void check_whole(Simulator& sim, const Ledger& ledger) {
   const RangeSet everyone(0, sim.hosts() - 1);
   for (uint32_t host = 0; host < sim.hosts(); ++host) {
     if (!sim.check(ledger.nodes[host] != nullptr, "host {} runs no node", host)) return;
-    if (host != 0)
-      sim.check(!ledger.nodes[host]->is_root(), "node {} hangs nowhere", host);
+    if (host != 0) sim.check(!ledger.nodes[host]->is_root(), "node {} hangs nowhere", host);
   }
   const RangeSet& known = ledger.nodes[0]->alive();
   sim.check(known == everyone, "the head misses {}", everyone.minus(known).text());

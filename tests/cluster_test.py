@@ -235,7 +235,8 @@ def test_mistakes_in_a_job_file_are_told_with_their_lines(machine: Machine, tmp_
     for verb in ("run", "submit"):
         done = machine(verb, file)
         assert done.returncode == 1
-        assert "bad.toml:3: unknown key 'gang.worker.comand'; did you mean 'command'?" in done.stderr
+        complaint = "bad.toml:3: unknown key 'gang.worker.comand'; did you mean 'command'?"
+        assert complaint in done.stderr
     assert machine.json("jobs", "--all") == []
 
 
@@ -249,7 +250,7 @@ def test_jobs_lists_those_that_run_and_with_all_those_that_ended(machine: Machin
     assert [job["job"] for job in machine.json("jobs")] == [second]
     assert [job["state"] for job in machine.json("jobs", "--all")] == ["running", "succeeded"]
     lines = machine.well("jobs", "--all").splitlines()
-    assert lines[0].split() == "JOB NAME STATE PROCESSES RESTARTS AGE USER WHY".split()
+    assert lines[0].split() == ["JOB", "NAME", "STATE", "PROCESSES", "RESTARTS", "AGE", "USER", "WHY"]
     assert lines[1].split()[:4] == ["2", "sh", "running", "1"]
     assert "\033" not in "".join(lines)
 

@@ -154,7 +154,8 @@ Result<RangeSet> RangeSet::parse(std::string_view text) {
     if (dash < piece.size()) {
       TRY(last, parse_member(piece.substr(dash + 1), text));
     }
-    if (last < first) return fail(Code::invalid, "'{}' goes backwards; write {}-{}", piece, last, first);
+    if (last < first)
+      return fail(Code::invalid, "'{}' goes backwards; write {}-{}", piece, last, first);
     set.add(first, last);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }

@@ -45,7 +45,8 @@ TEST_CASE("sets do what sets of single numbers do") {
     CHECK(ra.meets(rb) == !both.empty());
     CHECK(RangeSet::from_pairs(rb.pairs()).value() == rb);
     CHECK(RangeSet::parse(rb.text()).value() == rb);
-    for (uint32_t member = 0; member < 45; ++member) CHECK(ra.contains(member) == a.contains(member));
+    for (uint32_t member = 0; member < 45; ++member)
+      CHECK(ra.contains(member) == a.contains(member));
     for (uint64_t place = 0; place < ra.size(); ++place) CHECK(ra.place_of(ra.at(place)) == place);
   }
 }

@@ -22,13 +22,13 @@ struct AgentOptions {
   Address listen;      // a port of 0 is chosen by the kernel
   std::string folder;  // its log, sockets and what jobs print
   uint32_t slots = 1;
-  StartKeeperOptions keeper;     // group and linger are the agent's to choose
-  bool use_groups = true;        // of the kernel, for its keepers
-  size_t warm_keepers = 1;       // started before a job wants them
-  bool announce = true;          // the head does not know this host beforehand
-  std::string api;               // where users ask it, for the head to tell them
-  int rank_nice = 0;             // what ranks add to the niceness of their keeper
-  std::function<void()> started;  // jobs of before were found again
+  StartKeeperOptions keeper;                      // group and linger are the agent's to choose
+  bool use_groups = true;                         // of the kernel, for its keepers
+  size_t warm_keepers = 1;                        // started before a job wants them
+  bool announce = true;                           // the head does not know this host beforehand
+  std::string api;                                // where users ask it, for the head to tell them
+  int rank_nice = 0;                              // what ranks add to the niceness of their keeper
+  std::function<void()> started;                  // jobs of before were found again
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
 };
 
@@ -58,7 +58,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
     explicit Hosted(Coordinator coordinator) : coordinator(std::move(coordinator)) {}
     Coordinator coordinator;
     std::deque<CoordinatorOrders> orders;  // behind one that waits for the log
-    uint64_t serial = 0;  // another one for each appointment
+    uint64_t serial = 0;                   // another one for each appointment
     bool waiting = false;
     bool carrying = false;
   };

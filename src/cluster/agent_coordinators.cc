@@ -67,7 +67,8 @@ void Agent::carry_out(Hosted& hosted) {
     }
     if (hosted.waiting || orders.durably) {
       hosted.orders.push_back(std::move(orders));
-      if (!std::exchange(hosted.waiting, true)) strands_->spawn(carry_out_durably(job, hosted.serial));
+      if (!std::exchange(hosted.waiting, true))
+        strands_->spawn(carry_out_durably(job, hosted.serial));
     } else {
       post(orders);
     }

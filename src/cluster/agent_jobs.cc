@@ -206,8 +206,7 @@ Task<void> Agent::adopt_all() {
     keeper->send(KeeperMessage::reset, keeper::Reset());
     idle_keepers_.push_back(keeper);
   }
-  for (const auto& [id, record] : std::exchange(appointed_, {}))
-    appoint(record);
+  for (const auto& [id, record] : std::exchange(appointed_, {})) appoint(record);
   if (options_.warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_.folder + "/keepers");
   keep_warm();

@@ -42,7 +42,8 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
   // By then our record is on disk, and the head may rely on us.
   update_at_ = now + kFirstUpdate;
   if (record.final_state() != cluster::QUEUED) {
-    begin_end(record.final_state(), record.why(), Duration(appointment_.spec().grace_ns()), SIGTERM);
+    begin_end(record.final_state(), record.why(), Duration(appointment_.spec().grace_ns()),
+              SIGTERM);
     return;
   }
   if (counter_ != 0) {
@@ -386,8 +387,7 @@ void Coordinator::look_for_end() {
     any = true;
     if (counts_[index].done != numbers_.count(index)) return;
   }
-  if (any)
-    begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
+  if (any) begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
 }
 
 void Coordinator::set_state(cluster::JobState state, std::string why) {

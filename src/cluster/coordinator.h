@@ -137,17 +137,17 @@ class Coordinator {
   std::vector<RestartBudgets> budgets_;  // by role
   RangeSet idle_;
 
-  RangeSet begun_;     // processes that were ever started
-  RangeSet start_;     // of the present epoch
+  RangeSet begun_;  // processes that were ever started
+  RangeSet start_;  // of the present epoch
   RangeSet stop_;
   RangeSet dead_;
-  RangeSet heard_;     // hosts that confirmed the present epoch and revision
-  RangeSet lost_;      // hosts of the layout that are gone
+  RangeSet heard_;  // hosts that confirmed the present epoch and revision
+  RangeSet lost_;   // hosts of the layout that are gone
   std::vector<std::pair<RangeSet, cluster::Row>> deferred_;  // failures heard while adopting
-  RangeSet given_up_;  // hosts that were gone when we were appointed
-  RangeSet touched_;   // hosts that may have something of the job
-  RangeSet restart_;   // processes that wait to be started again
-  RangeSet wanted_;    // of these, those that need another host
+  RangeSet given_up_;                  // hosts that were gone when we were appointed
+  RangeSet touched_;                   // hosts that may have something of the job
+  RangeSet restart_;                   // processes that wait to be started again
+  RangeSet wanted_;                    // of these, those that need another host
   std::map<uint64_t, RangeSet> acks_;  // exits to be confirmed, by epoch of their start
   std::optional<Instant> restart_at_;
   std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
@@ -162,7 +162,7 @@ class Coordinator {
   uint32_t restarts_ = 0;
   cluster::Row culprit_;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers_;
-  std::map<std::string, RangeSet> barriers_;                      // who arrived, by name
+  std::map<std::string, RangeSet> barriers_;  // who arrived, by name
   std::map<std::string, std::string> values_;
   std::map<std::string, RangeSet> wanting_;  // hosts, by the value's key
   size_t value_bytes_ = 0;

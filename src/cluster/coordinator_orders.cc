@@ -21,7 +21,9 @@ void Coordinator::send(const RangeSet& to, cluster::Message message) {
   if (!to.empty()) orders_.parcels.push_back({to, std::move(message)});
 }
 
-RangeSet Coordinator::unheard() const { return nodes().minus(lost_).minus(given_up_).minus(heard_); }
+RangeSet Coordinator::unheard() const {
+  return nodes().minus(lost_).minus(given_up_).minus(heard_);
+}
 
 cluster::Message Coordinator::directive() const {
   cluster::Message message;

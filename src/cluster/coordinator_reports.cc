@@ -34,9 +34,7 @@ void Coordinator::on_row(const cluster::Row& row) {
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
     case cluster::Row::ENDED: return on_ended(*hosts);
-    case cluster::Row::LEFT_BEHIND:
-      *leftovers_.Add() = row;
-      return on_ended(*hosts);
+    case cluster::Row::LEFT_BEHIND: *leftovers_.Add() = row; return on_ended(*hosts);
     case cluster::Row::WELL:
       for (const ProcessId number : processes->members()) {
         Process& process = processes_[number];
@@ -58,7 +56,8 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
   for (const RangeSet::Range& range : processes.ranges()) {
     for (uint64_t number = range.first; number <= range.last; ++number) {
       Process& process = processes_[number];
-      const bool known = process.epoch == row.epoch() && (process.exited || process.phase == Phase::running);
+      const bool known =
+          process.epoch == row.epoch() && (process.exited || process.phase == Phase::running);
       if (row.epoch() < process.epoch || known) continue;
       // One that is to be stopped, or was never wanted in that epoch, does not run for us.
       if (process.phase == Phase::idle && !may_adopt(static_cast<ProcessId>(number))) continue;
@@ -87,13 +86,12 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       process.epoch = row.epoch();
       process.exited = true;
       // We had told it to end, or a coordinator before us had.
-      const bool adoptable =
-          may_adopt(static_cast<ProcessId>(number)) && !row.exit().by_us();
+      const bool adoptable = may_adopt(static_cast<ProcessId>(number)) && !row.exit().by_us();
       const bool wanted = process.phase != Phase::idle || adoptable;
       if (!wanted) continue;
       const size_t index = numbers_.role_of(static_cast<ProcessId>(number));
-      const bool lives_on = role(index).kind() == job::Role::SERVICE ||
-                            role(index).kind() == job::Role::SIDECAR;
+      const bool lives_on =
+          role(index).kind() == job::Role::SERVICE || role(index).kind() == job::Role::SIDECAR;
       const bool well = row.what() == cluster::Row::EXITED && row.exit().error() == job::NONE &&
                         !row.exit().by_us();
       (well && !lives_on ? returned : broken)[index].add(static_cast<ProcessId>(number));

@@ -53,7 +53,8 @@ void Head::on_report(uint64_t key, Bytes body) {
   if ((key & kQueryKeys) != 0) {
     const auto found = queries_.find(key & ~kQueryKeys);
     cluster::HostInfos infos;
-    if (found == queries_.end() || !infos.ParseFromArray(body.data(), static_cast<int>(body.size())))
+    if (found == queries_.end() ||
+        !infos.ParseFromArray(body.data(), static_cast<int>(body.size())))
       return;
     PendingQuery& query = found->second;
     for (cluster::HostInfo& info : *infos.mutable_hosts()) {

@@ -24,7 +24,7 @@ struct HeadOptions {
   uint32_t roster = 0;
   uint32_t roster_slots = 1;
   std::function<std::string(NodeId)> address_of;  // of the roster
-  std::function<void()> started;  // it has read its log, and listens
+  std::function<void()> started;                  // it has read its log, and listens
 };
 
 class Head final : public TreeUser, private EventLogReader {

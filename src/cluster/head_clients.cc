@@ -26,6 +26,7 @@ Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string 
     if (known != keys_.end()) co_return known->second;
   }
   CO_TRY_DO(check_job(request.spec()));
+  CO_TRY_DO(placement_.could_hold(request.spec()));
   auto made = std::make_unique<Job>();
   Job& job = *made;
   job.id = next_job_++;

@@ -40,7 +40,8 @@ void HostJob::on_directive(const cluster::Directive& directive) {
 
 void HostJob::on_end(const cluster::End& end) {
   if (end.epoch() < epoch() || (end_ && end.grace_ns() >= end_->grace_ns())) return;
-  if (end_ && keeper_ != nullptr && !resetting_) stop(running(), Duration(end.grace_ns()), end.signal());
+  if (end_ && keeper_ != nullptr && !resetting_)
+    stop(running(), Duration(end.grace_ns()), end.signal());
   end_ = end;
   alarm_.ring();
 }
@@ -131,7 +132,8 @@ cluster::HostRecord HostJob::record() const {
 }
 
 Task<Result<void>> HostJob::obey(cluster::Directive directive) {
-  TUTTI_LOG(debug, "obeying", {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
+  TUTTI_LOG(debug, "obeying",
+            {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
   const bool newer = directive.epoch() > directive_.epoch();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());

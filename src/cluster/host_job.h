@@ -92,7 +92,7 @@ class HostJob final : private KeeperUser {
     uint32_t slot = 0;  // of its control page
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
-    cluster::Row row;   // of its end
+    cluster::Row row;  // of its end
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};
@@ -151,7 +151,7 @@ class HostJob final : private KeeperUser {
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;
-  int fruitless_ = 0;  // reports nobody answered
+  int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
   std::optional<std::string> reset_answer_;  // empty: clean

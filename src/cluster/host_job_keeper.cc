@@ -48,7 +48,8 @@ void HostJob::on_spawned(KeeperFrame frame) {
     }
     next += handles;
   }
-  TUTTI_LOG(debug, "spawned", {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
+  TUTTI_LOG(debug, "spawned",
+            {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
   if (adopting_) {

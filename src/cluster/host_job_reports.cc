@@ -95,7 +95,7 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
-    info.set_state(local.phase == Phase::running   ? "running"
+    info.set_state(local.phase == Phase::running  ? "running"
                    : local.phase == Phase::exited ? "exited"
                                                   : "starting");
     const tutti_control_page* page =

@@ -86,7 +86,8 @@ void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
 void HostJob::send_spawn(const RangeSet& processes) {
   if (pages_capacity_ == 0) {
     // Twice what is here now: a lost host's processes may come to this one.
-    pages_capacity_ = static_cast<uint32_t>(2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
+    pages_capacity_ = static_cast<uint32_t>(
+        2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
     keeper::CreateArena arena;
     arena.set_name(kControlArena);
     arena.set_size_bytes(pages_capacity_ * kControlPageBytes);

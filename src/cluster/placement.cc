@@ -58,6 +58,20 @@ void Placement::set_alive(NodeId node, bool alive) {
   }
 }
 
+Result<void> Placement::could_hold(const job::Spec& spec) const {
+  uint64_t needed = 0;
+  for (const job::Role& role : spec.roles())
+    if (role.kind() != job::Role::SIDECAR) needed += uint64_t{role.count()} * role.slots();
+  uint64_t there = 0;
+  for (const Host& host : hosts_) there += host.slots;
+  if (needed <= there) return {};
+  return fail(
+      Code::invalid,
+      "the job takes {} slots, and all hosts of the cluster together have {}; ask for fewer "
+      "processes, let hosts join, or start them with more --slots",
+      needed, there);
+}
+
 bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
 
 Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,

@@ -26,6 +26,9 @@ class Placement {
   void take(const job::Spec& spec, const Segments& layout);
   void give_back(const job::Spec& spec, const Segments& layout);
 
+  // Whether all hosts we know, alive or not, have as many slots as the job takes.
+  Result<void> could_hold(const job::Spec& spec) const;
+
   uint32_t slots(NodeId node) const;
   uint32_t free(NodeId node) const;
   const RangeSet& alive() const { return alive_; }

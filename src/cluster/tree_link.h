@@ -38,7 +38,7 @@ class TreeLink final : public wire::MessageTaker {
   std::unique_ptr<wire::Peer> peer;  // until it is attached
   Scope strands{Scope::Root{}};
   Proposal* proposal = nullptr;  // while it is not our parent yet
-  RangeSet alive;             // of a child: itself and those below
+  RangeSet alive;                // of a child: itself and those below
   uint64_t instance = 0;
   Duration back_within{};  // it said that it would restart
   NodeId node = kNobody;

@@ -46,7 +46,8 @@ Task<Result<void>> TreeNode::accept(Listener& listener) {
 }
 
 Task<void> TreeNode::greet_child(std::unique_ptr<Stream> stream) {
-  wire::SealRequest request{.kind = Address::Kind::tcp, .side = wire::Side::accepting, .expected = {}};
+  wire::SealRequest request{
+      .kind = Address::Kind::tcp, .side = wire::Side::accepting, .expected = {}};
   request.expected.roles = {wire::Role::agent};
   auto seal = seals_.make(std::move(request));
   if (!seal) co_return;
@@ -183,7 +184,8 @@ Task<void> TreeNode::hang() {
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kBetterPlacePause) / 4));
   next_hang_ = world_.clock().now() + kBetterPlacePause + Duration(jitter);
   // A number has just been given, or the better place is known since: no reason to wait.
-  if (up_ == nullptr || (had_none && up_place_ > 0 && places_[0].node() != kHead)) next_hang_ = world_.clock().now();
+  if (up_ == nullptr || (had_none && up_place_ > 0 && places_[0].node() != kHead))
+    next_hang_ = world_.clock().now();
   alarm_.ring();
 }
 
@@ -193,7 +195,8 @@ Task<Result<void>> TreeNode::hang_below(tree::Place place) {
   Task<Result<std::unique_ptr<Stream>>> connecting = world_.network().connect(std::move(address));
   auto stream = co_await with_deadline(world_.clock(), patience, std::move(connecting));
   if (!stream) co_return fail(std::move(stream).error());
-  wire::SealRequest request{.kind = Address::Kind::tcp, .side = wire::Side::connecting, .expected = {}};
+  wire::SealRequest request{
+      .kind = Address::Kind::tcp, .side = wire::Side::connecting, .expected = {}};
   request.expected.roles = {wire::Role::agent, wire::Role::head};
   CO_TRY(auto seal, seals_.make(std::move(request)));
   auto greeted = co_await wire::Courier::greet(world_.clock(), std::move(*stream), std::move(seal),
@@ -274,7 +277,8 @@ void TreeNode::miss(TreeLink& link) {
   if (link.back_within > grace) grace = link.back_within;
   if (link.was_silent) nodes.remove(link.node);
   if (!nodes.empty()) orphans_.push_back({world_.clock().now() + grace, nodes});
-  TUTTI_LOG(info, "lost a node below", {{"node", link.node}, {"silent", link.was_silent}, {"below", nodes.size()}});
+  TUTTI_LOG(info, "lost a node below",
+            {{"node", link.node}, {"silent", link.was_silent}, {"below", nodes.size()}});
   if (link.was_silent) drop_alive(RangeSet(link.node));
 }
 

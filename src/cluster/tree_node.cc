@@ -52,7 +52,7 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
   const Shield until_done;
   while (up_ != nullptr || !children_.empty() || !ended_.empty()) {
     // One that is cut takes itself to those that ended.
-    TreeLink* last = up_ != nullptr          ? up_.get()
+    TreeLink* last = up_ != nullptr       ? up_.get()
                      : !children_.empty() ? children_.back().get()
                                           : ended_.back().get();
     last->cut(cancelled_error());
@@ -68,7 +68,8 @@ Task<Result<void>> TreeNode::work() {
   const auto phase = static_cast<int64_t>(world_.random().below(to_ns(kTick)));
   next_tick_ = world_.clock().now() + Duration(phase);
   while (true) {
-    if (!is_head_ && !hanging_ && world_.clock().now() >= next_hang_ && (up_ == nullptr || up_place_ > 0)) {
+    if (!is_head_ && !hanging_ && world_.clock().now() >= next_hang_ &&
+        (up_ == nullptr || up_place_ > 0)) {
       hanging_ = true;
       strands_->spawn(hang());
     }

@@ -66,9 +66,9 @@ class TreeUser {
 
 struct TreeOptions {
   TreeShape shape;
-  NodeId node = kHead;         // of an agent: 0 when the head shall say
-  std::string address;         // where others reach us
-  std::string about;           // to be told to the head
+  NodeId node = kHead;  // of an agent: 0 when the head shall say
+  std::string address;  // where others reach us
+  std::string about;    // to be told to the head
   wire::Identity self;
   // Where to hang, best first, until the parent says better.
   std::vector<tree::Place> places;

@@ -126,7 +126,8 @@ void TreeNode::send_reports() {
     report.set_to(to);
     report.set_key(key);
     report.set_hops(pending.hops + 1);
-    report.set_body(pending.many ? user_.fold(key, std::move(pending.body)) : std::move(pending.body));
+    report.set_body(pending.many ? user_.fold(key, std::move(pending.body))
+                                 : std::move(pending.body));
     TreeLink* next = up_.get();
     for (const auto& child : children_)
       if (child->node != kNobody && child->alive.contains(to)) next = child.get();

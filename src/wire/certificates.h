@@ -18,7 +18,7 @@ struct evp_pkey_st;
 
 namespace tutti::wire {
 
-constexpr size_t kPublicKeyBytes = 33;  // a compressed point of P-256
+constexpr size_t kPublicKeyBytes = 33;                 // a compressed point of P-256
 constexpr size_t kMaxCertificateFileBytes = 64 << 10;  // three PEM blocks take about 2 KiB
 
 class Certificate {
