@@ -288,7 +288,7 @@ job::Spec gang_job(uint32_t count, Duration work) {
   role.set_count(count);
   role.add_command("worker");
   role.add_environment(fmt::format("WORK_NS={}", to_ns(work)));
-  *spec.add_roles() = role;
+  *spec.add_roles() = std::move(role);
   return spec;
 }
 

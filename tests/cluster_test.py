@@ -80,9 +80,7 @@ def test_a_home_with_too_long_a_name_is_refused(empty_cluster: Cluster) -> None:
 def test_without_a_cluster_commands_say_what_to_do(empty_cluster: Cluster, verb: str) -> None:
     done = empty_cluster.head(verb)
     assert done.returncode == 1
-    assert done.stderr == (
-        f"tutti {verb}: no cluster is running here; start one with `tutti up`\n"
-    )
+    assert done.stderr == (f"tutti {verb}: no cluster is running here; start one with `tutti up`\n")
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -250,7 +248,8 @@ def test_jobs_lists_those_that_run_and_with_all_those_that_ended(machine: Machin
     assert [job["job"] for job in machine.json("jobs")] == [second]
     assert [job["state"] for job in machine.json("jobs", "--all")] == ["running", "succeeded"]
     lines = machine.well("jobs", "--all").splitlines()
-    assert lines[0].split() == ["JOB", "NAME", "STATE", "PROCESSES", "RESTARTS", "AGE", "USER", "WHY"]
+    columns = ["JOB", "NAME", "STATE", "PROCESSES", "RESTARTS", "AGE", "USER", "WHY"]
+    assert lines[0].split() == columns
     assert lines[1].split()[:4] == ["2", "sh", "running", "1"]
     assert "\033" not in "".join(lines)
 

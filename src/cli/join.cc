@@ -72,7 +72,7 @@ struct Keys {
 Task<Result<cluster::JoinReply>> ask_to_join(World& world, const JoinOptions& options,
                                              const Machine& machine, const Keys& keys) {
   CO_TRY(const auto context, wire::TlsContext::make_guest(options.token.authority_key));
-  const wire::MakeSeal seal = [&]() -> Result<std::unique_ptr<wire::Seal>> {
+  const wire::MakeSeal seal = [&] -> Result<std::unique_ptr<wire::Seal>> {
     return wire::make_tls_seal(context, world.clock(), {.side = wire::Side::connecting});
   };
   ApiCaller caller(world, options.head, seal, {"", wire::Role::guest, machine.name});

@@ -135,7 +135,7 @@ Task<Result<void>> end_keepers(World& world, const Home& home, bool keep_jobs) {
   auto names = co_await world.disk().list(folder);
   if (!names) co_return {};
   for (const std::string& name : *names) {
-    const std::string path = folder + "/" + name;
+    const std::string path = fmt::format("{}/{}", folder, name);
     auto keeper = co_await connect_keeper(world, path);
     if (!keeper) {
       (void)co_await world.disk().remove(path);

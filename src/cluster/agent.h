@@ -35,7 +35,7 @@ struct AgentOptions {
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
  public:
   Agent(World& world, wire::Seals& seals, AgentOptions options);
-  ~Agent();
+  ~Agent() override;
 
   // Until cancelled. What runs goes on.
   Task<Result<void>> run();

@@ -30,7 +30,7 @@ struct HeadOptions {
 class Head final : public TreeUser, private EventLogReader {
  public:
   Head(World& world, wire::Seals& seals, HeadOptions options);
-  ~Head();
+  ~Head() override;
 
   // Until cancelled.
   Task<Result<void>> run();
