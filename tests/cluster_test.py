@@ -175,13 +175,14 @@ def test_a_second_interrupt_kills_at_once(machine: Machine) -> None:
 
 
 def test_json_events_are_those_of_a_run_without_a_cluster(machine: Machine) -> None:
-    command = ["run", "-n", "2", "--json", "--", "sh", "-c", "echo $RANK; exit $RANK"]
+    script = "echo $RANK; [ $RANK = 1 ] && exit 1; sleep 1000"
+    command = ["run", "-n", "2", "--json", "--", "sh", "-c", script]
     shapes = []
     for where in ("--cluster", "--local"):
         done = machine(command[0], where, *command[1:])
         assert done.returncode == 1
         events = [json.loads(line) for line in done.stdout.splitlines()]
-        shapes.append(sorted((event["event"], *sorted(event)) for event in events))
+        shapes.append({(event["event"], *sorted(event)) for event in events})
     assert shapes[0] == shapes[1]
 
 

@@ -207,7 +207,10 @@ Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions
   if (options.local) return nullptr;
   auto cluster = world.run(Cluster::open(world));
   const bool needed = options.cluster || options.is_job_file();
-  if (!cluster && cluster.error().code() == Code::unavailable && !needed) return nullptr;
+  // Too few descriptors to look for one are too few to run: that is told better below.
+  const bool none = !cluster && (cluster.error().code() == Code::unavailable ||
+                                 cluster.error().code() == Code::exhausted);
+  if (none && !needed) return nullptr;
   return cluster;
 }
 

@@ -81,7 +81,7 @@ RangeSet HostJob::running() const {
 }
 
 Instant HostJob::next_due() const {
-  if (report_due_ || next_ || (end_ && !resetting_)) return Instant();
+  if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
   return std::min(resend_at_, stalls_at_);
 }
 
@@ -92,7 +92,8 @@ Task<void> HostJob::run() {
       if (!over_) break;  // cancelled, or the agent ends
       continue;
     }
-    if (next_) {
+    // What is here already must be known before anything is started beside it.
+    if (next_ && !adopting_) {
       cluster::Directive directive = std::move(*next_);
       next_.reset();
       auto obeyed = co_await obey(std::move(directive));
@@ -102,11 +103,11 @@ Task<void> HostJob::run() {
       }
       continue;
     }
-    if (!pending_.empty()) co_await start_pending();
+    if (!pending_.empty() && !adopting_) co_await start_pending();
     const Instant now = world_.clock().now();
     if (stalls_at_ <= now) look_for_stalls();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
-    if (next_ || end_) continue;
+    if ((next_ && !adopting_) || end_) continue;
     const Instant due = next_due();
     auto woken = co_await alarm_.until(due);
     if (!woken) break;
