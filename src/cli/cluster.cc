@@ -55,7 +55,7 @@ Task<Result<void>> Cluster::load_certificate() {
       wire::certificate_path(home.cluster_folder(), wire::Role::user, machine.user);
   auto certificate = co_await wire::load_certificate(world, path);
   if (!certificate) co_return fail(std::move(certificate).error());
-  co_return seals->renew(std::move(*certificate));
+  co_return seals->renew(*certificate);
 }
 
 int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body) {

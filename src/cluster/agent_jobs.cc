@@ -68,7 +68,10 @@ Task<void> Agent::remove_old_output() {
     const std::string old = job_folder(job);
     auto files = co_await world_.disk().list(old);
     const std::vector<std::string> left = files.value_or(std::vector<std::string>());
-    for (const std::string& file : left) (void)co_await world_.disk().remove(old + "/" + file);
+    for (const std::string& file : left) {
+      std::string path = fmt::format("{}/{}", old, file);
+      (void)co_await world_.disk().remove(std::move(path));
+    }
     (void)co_await world_.disk().remove(old);
   }
 }

@@ -20,6 +20,13 @@ Task<Result<T>> refuse(std::string who) {
                  who);
 }
 
+template <class>
+struct AnswerOf;
+template <class T>
+struct AnswerOf<Task<Result<T>>> {
+  using Type = T;
+};
+
 }  // namespace
 
 // Everything but joining is for users: an agent's certificate starts no jobs.
@@ -29,11 +36,7 @@ void HeadApi::add_for_users(const MethodType& method, Member member) {
     using Answer = decltype((this->*member)(call, argument));
     const wire::Peer& peer = call.connection.peer();
     if (peer.identity.role == wire::Role::user) return (this->*member)(call, argument);
-    if constexpr (std::is_same_v<Answer, Task<Result<void>>>) {
-      return refuse<void>(peer.text());
-    } else {
-      return refuse<typename MethodType::Reply>(peer.text());
-    }
+    return refuse<typename AnswerOf<Answer>::Type>(peer.text());
   });
 }
 

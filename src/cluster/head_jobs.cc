@@ -141,7 +141,7 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   const bool over = job == nullptr || is_over(job->state);
   if (over && is_over(update.state())) {
     cluster::Message message;
-    *message.mutable_update_ack() = ack;
+    *message.mutable_update_ack() = std::move(ack);
     return send(from, message);
   }
   if (over || update.term() != job->term) {
@@ -163,11 +163,11 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   const uint64_t sequence = changes ? post(changed_record(*job)) : 0;
   if (is_over(job->state)) on_final(*job);
   if (changes && is_over(job->state)) {
-    strands_->spawn(acknowledge_durably(from, ack, sequence));
+    strands_->spawn(acknowledge_durably(from, std::move(ack), sequence));
     return;
   }
   cluster::Message message;
-  *message.mutable_update_ack() = ack;
+  *message.mutable_update_ack() = std::move(ack);
   send(from, message);
   if (!job->wanted.empty()) grant(*job);
   if (changes) changed(*job);

@@ -32,8 +32,7 @@ Task<void> KeeperSession::converse() {
   while (true) {
     auto received = co_await stream_->receive();
     if (!received) {
-      const Error why = received.error();
-      end(why);
+      end(received.error());
       co_return;
     }
     KeeperFrame frame = std::move(*received);

@@ -14,14 +14,14 @@ CertifiedSeals::CertifiedSeals(World& world) : world_(world) {}
 CertifiedSeals::~CertifiedSeals() = default;
 
 Result<std::unique_ptr<CertifiedSeals>> CertifiedSeals::make(
-    World& world, std::optional<Certificate> certificate) {
+    World& world, const std::optional<Certificate>& certificate) {
   std::unique_ptr<CertifiedSeals> seals(new CertifiedSeals(world));
-  if (certificate) TRY_DO(seals->renew(std::move(*certificate)));
+  if (certificate) TRY_DO(seals->renew(*certificate));
   return seals;
 }
 
-Result<void> CertifiedSeals::renew(Certificate certificate) {
-  TRY(auto context, TlsContext::make(std::move(certificate)));
+Result<void> CertifiedSeals::renew(const Certificate& certificate) {
+  TRY(auto context, TlsContext::make(certificate));
   tls_ = std::make_unique<Tls>(Tls{std::move(context)});
   return {};
 }

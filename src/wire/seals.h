@@ -30,13 +30,13 @@ class Seals {
 // outlive it and the seals it makes.
 class CertifiedSeals final : public Seals {
  public:
-  static Result<std::unique_ptr<CertifiedSeals>> make(World& world,
-                                                      std::optional<Certificate> certificate);
+  static Result<std::unique_ptr<CertifiedSeals>> make(
+      World& world, const std::optional<Certificate>& certificate);
   ~CertifiedSeals() override;
 
   Result<std::unique_ptr<Seal>> make(SealRequest request) override;
   // Connections from now on use this one; those that exist go on.
-  Result<void> renew(Certificate certificate);
+  Result<void> renew(const Certificate& certificate);
 
  private:
   explicit CertifiedSeals(World& world);

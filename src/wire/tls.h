@@ -29,7 +29,7 @@ constexpr uint64_t kRecordsPerKey = 1 << 23;
 
 class TlsContext {
  public:
-  static Result<std::shared_ptr<const TlsContext>> make(Certificate certificate);
+  static Result<std::shared_ptr<const TlsContext>> make(const Certificate& certificate);
   // For connecting without a certificate, to whom the authority with this public key vouches for.
   static Result<std::shared_ptr<const TlsContext>> make_guest(std::string authority_key);
 

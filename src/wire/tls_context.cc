@@ -37,7 +37,7 @@ TlsContext::TlsContext(Claim claim, std::string authority_key, ssl_ctx_st* conte
       authority_key_(std::move(authority_key)),
       context_(context, SSL_CTX_free) {}
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::make(Certificate certificate) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::make(const Certificate& certificate) {
   SslContextPointer context(SSL_CTX_new(TLS_method()));
   if (!context || !choose_algorithms(*context) ||
       SSL_CTX_use_certificate(context.get(), certificate.leaf()) != 1 ||
