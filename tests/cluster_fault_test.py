@@ -1,6 +1,7 @@
 """A cluster whose programs are killed while a job runs: the job goes on, and its end is told."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -100,3 +101,21 @@ def test_a_pid_that_was_given_to_another_process_is_never_killed(empty_cluster: 
     finally:
         other.kill()
         other.wait()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_ranks_begin_again_when_their_keeper_is_killed(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('name = "gang"\n[gang.worker]\ncount = 2\ncommand = ["sleep", "1000"]\n')
+    machine.well("submit", str(file))
+    machine.wait_for(1, "running")
+    before = [process["pid"] for process in machine.json("ps")]
+    os.kill(parent_of(before[0]), signal.SIGKILL)
+    wait_until(lambda: machine.job(1)["restarts"] == 1, "it is started again")
+    machine.wait_for(1, "running")
+    after = [process["pid"] for process in machine.json("ps")]
+    assert len(after) == 2
+    assert not set(after) & set(before)

@@ -333,9 +333,17 @@ void HostJob::look_for_stalls() {
   }
 }
 
+// The keeper cannot say what it had: the log says what was started.
+void HostJob::take_from_record() {
+  for (const cluster::Row& row : recorded_)
+    for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members())
+      processes_[process].epoch = row.epoch();
+}
+
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
+  recorded_ = record.running();
   report_again();
   if (record.ending()) {
     end_.emplace();
@@ -350,9 +358,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
     keeper->send(KeeperMessage::list, keeper::List());
     return;
   }
-  for (const cluster::Row& row : record.running())
-    for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members())
-      processes_[process].epoch = row.epoch();
+  take_from_record();
   on_keeper_gone(Error(Code::unavailable, "it was gone when the agent came back"));
 }
 

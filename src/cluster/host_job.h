@@ -105,6 +105,7 @@ class HostJob final : private KeeperUser {
   RangeSet wanted_here() const;
   void give_up_wanted(const Error& why);
   void settle();
+  void take_from_record();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
@@ -142,7 +143,8 @@ class HostJob final : private KeeperUser {
   std::optional<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
-  bool adopting_ = false;  // the keeper was asked what it has
+  bool adopting_ = false;                                      // the keeper was asked what it has
+  google::protobuf::RepeatedPtrField<cluster::Row> recorded_;  // of an agent before us
   std::unique_ptr<ControlPages> pages_;
   std::map<ProcessId, Local> processes_;
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds

@@ -148,7 +148,13 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
 
 void HostJob::on_keeper_gone(const Error& why) {
   keeper_ = nullptr;
+  // The next keeper has nothing of what this one had.
   pages_.reset();
+  pages_capacity_ = 0;
+  slots_.clear();
+  asked_.clear();
+  sequences_.clear();
+  if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
     if (local.phase == Phase::exited) continue;
     local.phase = Phase::exited;

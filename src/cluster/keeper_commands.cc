@@ -28,8 +28,9 @@ Task<Result<void>> answer_done(KeeperStream& stream, Result<void> done) {
 // session of that version.
 Result<void> Keeper::check_version(std::string_view newer_part) const {
   if (version_ >= kKeeperVersionOfSpares || newer_part.empty()) return {};
-  return fail(Code::unsupported, "{} need version {} of the keeper's protocol, this session has {}",
-              newer_part, kKeeperVersionOfSpares, version_);
+  return fail(Code::unsupported,
+              "{} need version {} of the keeper's protocol; version {} is spoken", newer_part,
+              kKeeperVersionOfSpares, version_);
 }
 
 Task<Result<void>> Keeper::handle(KeeperStream& stream, KeeperFrame frame) {
