@@ -123,7 +123,9 @@ Timer* TimerWheel::take(int64_t until_ns) {
 void TimerWheel::prefetch_coming() const {
   if (run_next_ + kPrefetchAhead < run_.size()) {
     const char* coming = reinterpret_cast<const char*>(run_[run_next_ + kPrefetchAhead].timer);
-    for (ptrdiff_t line = -1; line <= 2; ++line) __builtin_prefetch(coming + line * kLine);
+    if (coming != nullptr) {
+      for (ptrdiff_t line = -1; line <= 2; ++line) __builtin_prefetch(coming + line * kLine);
+    }
   }
   if (hints_.soon == nullptr) return;
   if (run_next_ + kPrefetchSoon < run_.size()) {

@@ -66,10 +66,11 @@ bool FileStream::try_write(Write& write) {
   return true;
 }
 
-Result<uint64_t> count_open_files() {
+Result<uint64_t> count_open_files(uint64_t limit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
   // Without /proc there are worse troubles, and whoever has them is told of those.
   if (folder == nullptr && errno == ENOENT) return kStandardError + 1;
+  if (folder == nullptr && (errno == EMFILE || errno == ENFILE)) return limit;  // none left to look
   if (folder == nullptr) return fail_errno(errno, "count open files");
   uint64_t count = 0;
   while (const dirent* entry = readdir(folder.get()))
@@ -111,7 +112,7 @@ Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number) {
 Result<uint64_t> allow_open_files(uint64_t more) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return fail_errno(errno, "read the open-file limit");
-  TRY(const uint64_t open, count_open_files());
+  TRY(const uint64_t open, count_open_files(limit.rlim_cur));
   const uint64_t count = open + more;
   const rlim_t before = limit.rlim_cur;
   if (before >= count) return before;
