@@ -16,11 +16,12 @@ class Machine:
 
     def __init__(self, mark: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="tt", dir="/tmp"))
+        self.command = [str(TUTTI)]
         self.environment = os.environ | {"TUTTI_HOME": str(self.home), MARK: mark, "USER": "ada"}
 
     def __call__(self, *words: str | Path, **more) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [TUTTI, *words],
+            [*self.command, *words],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -38,7 +39,7 @@ class Machine:
 
     def start(self, *words: str | Path, **more) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [TUTTI, *words],
+            [*self.command, *words],
             env=self.environment,
             text=True,
             stdout=subprocess.PIPE,
