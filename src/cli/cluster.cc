@@ -4,13 +4,12 @@
 
 #include <cstdio>
 
+#include "cli/complain.h"
 #include "wire/authority_folder.h"
 #include "world/real/real_world.h"
 
 namespace tutti::cli {
 namespace {
-
-constexpr int kFailed = 1;
 
 Task<Result<int>> run_body(World& world, const std::function<Task<Result<int>>(Cluster&)>& body) {
   auto cluster = co_await Cluster::open(world);
@@ -61,9 +60,7 @@ Task<Result<void>> Cluster::load_certificate() {
 int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body) {
   RealWorld world({.spin = 0s});
   auto code = world.run(run_body(world, body));
-  if (code) return *code;
-  fmt::print(stderr, "tutti {}: {}\n", verb, code.error().text());
-  return kFailed;
+  return code ? *code : complain(verb, code.error());
 }
 
 }  // namespace tutti::cli

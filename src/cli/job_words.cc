@@ -31,6 +31,14 @@ std::string_view state_name(cluster::JobState state) {
   }
 }
 
+Json process_json(const cluster::ProcessInfo& process, const std::string& host) {
+  return {{"job", process.job()},     {"process", process.process()},
+          {"role", process.role()},   {"rank", process.index()},
+          {"pid", process.pid()},     {"host", host},
+          {"state", process.state()}, {"step", process.step()},
+          {"epoch", process.epoch()}, {"restarts", process.restarts()}};
+}
+
 Json job_json(const cluster::JobInfo& info) {
   Json json = {{"job", info.job()},
                {"name", info.name()},

@@ -1,6 +1,7 @@
 // Jobs as people and tools read them.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/json.h"
@@ -11,5 +12,6 @@ namespace tutti::cli {
 // "running", "killed"; one word each.
 std::string_view state_name(cluster::JobState state);
 Json job_json(const cluster::JobInfo& info);
+Json process_json(const cluster::ProcessInfo& process, const std::string& host);
 
 }  // namespace tutti::cli
