@@ -1,6 +1,9 @@
 #include "cli/job_processes.h"
 
 #include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstring>
 #include <vector>
 
 #include "base/suggest.h"
@@ -46,6 +49,19 @@ Result<RangeSet> parse_processes(std::string_view text, const cluster::JobInfo& 
   return fail(Code::invalid, "job {} has no role '{}'; {} {}", job.job(), name,
               meant ? "did you mean" : "its roles are",
               meant ? fmt::format("'{}'?", *meant) : fmt::format("{}", fmt::join(names, ", ")));
+}
+
+Result<int> parse_signal(std::string_view text) {
+  int number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  if (whole && number > 0 && number < NSIG) return number;
+  const std::string_view name = text.starts_with("SIG") ? text.substr(3) : text;
+  for (number = 1; number < NSIG; ++number) {
+    const char* known = sigabbrev_np(number);
+    if (known != nullptr && name == known) return number;
+  }
+  return fail(Code::invalid, "there is no signal {}; write it as SIGUSR1, USR1 or 10", text);
 }
 
 std::string process_name(uint32_t process, const cluster::JobInfo& job) {

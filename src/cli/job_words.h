@@ -11,6 +11,7 @@ namespace tutti::cli {
 
 // "running", "killed"; one word each.
 std::string_view state_name(cluster::JobState state);
+Json status_json(const cluster::StatusReply& status, const std::string& head);
 Json job_json(const cluster::JobInfo& info);
 Json process_json(const cluster::ProcessInfo& process, const std::string& host);
 

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "base/range_set.h"
@@ -112,19 +109,6 @@ struct SignalOptions {
   std::string processes;  // "" is all
   bool json = false;
 };
-
-Result<int> parse_signal(std::string_view text) {
-  int number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  if (whole && number > 0 && number < NSIG) return number;
-  const std::string_view name = text.starts_with("SIG") ? text.substr(3) : text;
-  for (number = 1; number < NSIG; ++number) {
-    const char* known = sigabbrev_np(number);
-    if (known != nullptr && name == known) return number;
-  }
-  return fail(Code::invalid, "there is no signal {}; write it as SIGUSR1, USR1 or 10", text);
-}
 
 Task<Result<int>> signal_job(Cluster& cluster, SignalOptions options) {
   cluster::SignalRequest request;
