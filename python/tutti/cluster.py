@@ -101,8 +101,9 @@ class Host:
 class Job:
     """A job of the cluster; ``number`` is what the command calls it by."""
 
-    def __init__(self, door: Door, told: dict[str, Any]) -> None:
-        self._door = door
+    def __init__(self, cluster: "Cluster", told: dict[str, Any]) -> None:
+        self._cluster = cluster  # closed at exit for as long as it is known
+        self._door = cluster._door
         self._told = told
 
     def _ask(self) -> dict[str, Any]:
@@ -241,11 +242,11 @@ class Cluster:
 
     def job(self, number: int) -> Job:
         """A job by its number."""
-        return Job(self._door, json.loads(self._door.job(number)))
+        return Job(self, json.loads(self._door.job(number)))
 
     def jobs(self, *, all: bool = False) -> list[Job]:
         """The jobs there are, newest first; with ``all`` those that ended too."""
-        return [Job(self._door, told) for told in json.loads(self._door.jobs(all))]
+        return [Job(self, told) for told in json.loads(self._door.jobs(all))]
 
     def hosts(self) -> list[Host]:
         return [Host(**told) for told in self.status()["hosts"]]

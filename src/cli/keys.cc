@@ -32,8 +32,7 @@ size_t letter_size(char first) {
 // Of an escape sequence at the beginning of the text; nothing while it goes on.
 std::optional<size_t> sequence_size(std::string_view text) {
   if (text.size() < 2) return {};
-  if (text[1] == kEscape) return 1;  // Escape alone, then another
-  if (text[1] != '[' && text[1] != 'O') return 2;
+  if (text[1] != '[' && text[1] != 'O') return 1;  // Escape alone, then another key
   for (size_t i = 2; i < text.size(); ++i)
     if ((text[i] >= '@' && text[i] <= '~') || i == kLongestSequence) return i + 1;
   return {};

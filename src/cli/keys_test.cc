@@ -34,6 +34,7 @@ TEST_CASE("Escape is a key when nothing follows") {
   CHECK(decoder.pending());
   CHECK(kinds(decoder.give_up()) == std::vector{Kind::escape});
   CHECK(kinds(decoder.feed("\033\033[B")) == std::vector{Kind::escape, Kind::down});
+  CHECK(kinds(decoder.feed("\033p")) == std::vector{Kind::escape, Kind::text});
 }
 
 TEST_CASE("sequences that mean nothing are dropped, and do not pile up") {
