@@ -125,7 +125,7 @@ Task<Result<std::string>> ask_processes(Cluster& cluster, uint64_t job) {
 }
 
 Task<Result<uint64_t>> submit_job(Cluster& cluster, std::string text, std::string file_name,
-                              std::string folder) {
+                                  std::string folder) {
   CO_TRY(const uint64_t open_files, allow_open_files(0));
   cli::RunOptions options;
   options.folder = std::move(folder);
@@ -139,7 +139,8 @@ Task<Result<uint64_t>> submit_job(Cluster& cluster, std::string text, std::strin
 }
 
 // Until it is over; nothing is never.
-Task<Result<std::string>> wait_for(Cluster& cluster, uint64_t job, std::optional<Duration> patience) {
+Task<Result<std::string>> wait_for(Cluster& cluster, uint64_t job,
+                                   std::optional<Duration> patience) {
   Patient listener;
   const Instant at = patience ? cluster.world.clock().now() + *patience : kNever;
   Task<Result<cluster::JobInfo>> watching = cluster.client->watch(job, listener);
@@ -290,8 +291,8 @@ std::optional<Duration> duration_of(std::optional<double> seconds) {
 class Door {
  public:
   Door() {
-    value_or_raise(loop_.call<bool>(
-        [this](World& world) { return open_cluster(loop_, world, cluster_); }));
+    value_or_raise(
+        loop_.call<bool>([this](World& world) { return open_cluster(loop_, world, cluster_); }));
   }
 
   void close() { loop_.stop(); }
@@ -334,8 +335,7 @@ class Door {
  private:
   template <class T>
   T ask(std::function<Task<Result<T>>(Cluster&)> make) {
-    return value_or_raise(
-        loop_.call<T>([&](World&) { return when_reached<T>(*cluster_, make); }));
+    return value_or_raise(loop_.call<T>([&](World&) { return when_reached<T>(*cluster_, make); }));
   }
 
   std::unique_ptr<Cluster> cluster_;  // of the loop's thread

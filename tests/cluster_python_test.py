@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tutti
-from cluster_tools import Cluster, Machine
+from cluster_tools import Machine
 from run_tools import MARK, PATIENCE_S, wait_until
 
 TOML = """name = "from-file"
@@ -90,7 +90,7 @@ def test_mistakes_are_told_in_the_words_of_the_command(
     assert str(in_dict.value) == "unknown key 'gang.worker.cuont'; did you mean 'count'?"
     with pytest.raises(tutti.Error, match="there is no job 99; see `tutti jobs --all`"):
         door.job(99)
-    with pytest.raises(tutti.Error, match="no such file|No such file"):
+    with pytest.raises(tutti.Error, match="No such file"):
         door.submit(tmp_path / "none.toml")
     with pytest.raises(TypeError, match="a job cannot hold <object"):
         door.submit(name="try", roles=[role("true", count=object())])

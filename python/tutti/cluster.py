@@ -8,8 +8,8 @@
             print(line.rank, line.text)
         job.wait(check=True)
 
-What goes wrong is a ``tutti.Error``, in the words of the ``tutti`` command. A call waits without the
-GIL, and Ctrl-C ends the wait; the job goes on.
+What goes wrong is a ``tutti.Error``, in the words of the ``tutti`` command. A call waits without
+the GIL, and Ctrl-C ends the wait; the job goes on.
 """
 
 import atexit

@@ -1,4 +1,5 @@
 #include "cli/arguments.h"
+
 #include "cli/complain.h"
 
 namespace tutti::cli {

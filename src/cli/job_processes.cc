@@ -37,8 +37,7 @@ Result<RangeSet> parse_processes(std::string_view text, const cluster::JobInfo& 
   uint32_t first = 0;
   for (const cluster::RoleInfo& role : job.roles()) {
     if (role.name() == name)
-      return ranks_of(role, first,
-                      slash == std::string_view::npos ? "" : text.substr(slash + 1));
+      return ranks_of(role, first, slash == std::string_view::npos ? "" : text.substr(slash + 1));
     names.push_back(role.name());
     first += role.count();
   }

@@ -8,8 +8,8 @@
 
 namespace tutti::cli {
 
-// "worker/0,3-5" are ranks of a role, "worker" is all of it, "0,3-5" are ranks of a job that has one
-// role only. Gives numbers of processes. The job as the head tells of one, with its roles.
+// "worker/0,3-5" are ranks of a role, "worker" is all of it, "0,3-5" are ranks of a job that has
+// one role only. Gives numbers of processes. The job as the head tells of one, with its roles.
 Result<RangeSet> parse_processes(std::string_view text, const cluster::JobInfo& job);
 
 // SIGUSR1, USR1 or 10.

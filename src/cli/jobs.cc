@@ -181,9 +181,10 @@ int signal(int argc, char** argv) {
   std::string number;
   app.add_option("JOB", options.job, "its number, see `tutti jobs`")->required();
   app.add_option("SIGNAL", number, "SIGUSR1, USR1 or 10")->required();
-  app.add_option("--rank", options.processes,
-                 "only these (all): 0,3-5, or worker/0,3-5 in a job of several roles; worker is all "
-                 "of one role");
+  app.add_option(
+      "--rank", options.processes,
+      "only these (all): 0,3-5, or worker/0,3-5 in a job of several roles; worker is all "
+      "of one role");
   app.add_flag("--json", options.json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
   auto parsed = parse_signal(number);

@@ -15,10 +15,10 @@ constexpr char kDelete = 127;
 constexpr size_t kLongestSequence = 16;
 
 constexpr std::pair<std::string_view, Kind> kSequences[] = {
-    {"[A", Kind::up},       {"[B", Kind::down},       {"[C", Kind::right},  {"[D", Kind::left},
-    {"OA", Kind::up},       {"OB", Kind::down},       {"OC", Kind::right},  {"OD", Kind::left},
-    {"[5~", Kind::page_up}, {"[6~", Kind::page_down}, {"[H", Kind::home},   {"[F", Kind::end},
-    {"[1~", Kind::home},    {"[4~", Kind::end},       {"OH", Kind::home},   {"OF", Kind::end},
+    {"[A", Kind::up},       {"[B", Kind::down},       {"[C", Kind::right}, {"[D", Kind::left},
+    {"OA", Kind::up},       {"OB", Kind::down},       {"OC", Kind::right}, {"OD", Kind::left},
+    {"[5~", Kind::page_up}, {"[6~", Kind::page_down}, {"[H", Kind::home},  {"[F", Kind::end},
+    {"[1~", Kind::home},    {"[4~", Kind::end},       {"OH", Kind::home},  {"OF", Kind::end},
 };
 
 // Bytes of the letter that begins with this one.
@@ -57,7 +57,8 @@ std::vector<Key> KeyDecoder::feed(std::string_view bytes) {
       if (!whole) break;
       size = *whole;
       const std::string_view tail = std::string_view(left_).substr(1, size - 1);
-      const auto* known = std::ranges::find(kSequences, tail, &std::pair<std::string_view, Kind>::first);
+      const auto* known =
+          std::ranges::find(kSequences, tail, &std::pair<std::string_view, Kind>::first);
       if (size == 1) keys.push_back({Kind::escape, ""});
       if (known != std::end(kSequences)) keys.push_back({known->second, ""});
     } else if (left_.size() < size) {

@@ -42,8 +42,8 @@ std::string harmless(std::string_view text) {
   for (size_t i = 0; i < plain.size(); ++i) {
     const auto byte = static_cast<unsigned char>(plain[i]);
     // Some terminals take U+0080 to U+009F for control characters too.
-    const bool upper = byte == 0xc2 && i + 1 < plain.size() &&
-                       static_cast<unsigned char>(plain[i + 1]) < 0xa0;
+    const bool upper =
+        byte == 0xc2 && i + 1 < plain.size() && static_cast<unsigned char>(plain[i + 1]) < 0xa0;
     if (byte < ' ' || byte == 127) plain[i] = ' ';
     if (upper) plain[i] = plain[i + 1] = '?';
   }

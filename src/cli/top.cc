@@ -118,8 +118,7 @@ Task<Result<size_t>> LiveTop::read_some(MutableBytes into) { co_return co_await 
 Task<void> LiveTop::read_keys() {
   std::array<std::byte, 256> bytes;
   while (true) {
-    const Instant patience =
-        decoder_.pending() ? world_.clock().now() + kEscapePatience : kNever;
+    const Instant patience = decoder_.pending() ? world_.clock().now() + kEscapePatience : kNever;
     Task<Result<size_t>> reading = read_some(bytes);
     auto got = co_await with_deadline(world_.clock(), patience, std::move(reading));
     std::vector<Key> keys;
@@ -266,7 +265,8 @@ void print_look(const Look& look, const TopOptions& options) {
   const size_t columns =
       terminal ? terminal_size(kStandardOutput).columns : std::numeric_limits<uint16_t>::max();
   const TopTable table = look.job ? processes_table(look, {}) : jobs_table(look);
-  fmt::print("{}", top_text(look, table, {.columns = columns, .colour = wants_colour(kStandardOutput)}));
+  fmt::print("{}",
+             top_text(look, table, {.columns = columns, .colour = wants_colour(kStandardOutput)}));
 }
 
 Task<Result<int>> print_looks(Cluster& cluster, TopOptions options) {

@@ -25,8 +25,8 @@ double CpuMeter::percent(const cluster::HostInfo& host, const cluster::ProcessIn
   const int64_t span = first ? process.age_ns() : host.sampled_ns() - seen.at_ns;
   if (span < kLeastSpan_ns) return seen.percent;
   // Less than before: a child has ended that nobody waited for.
-  seen.percent = kPercent * static_cast<double>(std::max<int64_t>(0, used)) /
-                 static_cast<double>(span);
+  seen.percent =
+      kPercent * static_cast<double>(std::max<int64_t>(0, used)) / static_cast<double>(span);
   seen.cpu_ns = process.cpu_ns();
   seen.at_ns = host.sampled_ns();
   return seen.percent;

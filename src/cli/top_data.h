@@ -1,7 +1,7 @@
 // What `tutti top` knows of the cluster: one look after the other.
 //
-// A look asks the head for its jobs and its sums, which cost it nothing for hosts that are idle, and
-// the agents of those hosts that are in view for their processes.
+// A look asks the head for its jobs and its sums, which cost it nothing for hosts that are idle,
+// and the agents of those hosts that are in view for their processes.
 #pragma once
 
 #include <map>
@@ -24,16 +24,16 @@ struct SeenProcess {
 struct Look {
   cluster::StatusReply status;
   std::vector<cluster::JobInfo> jobs;
-  std::optional<cluster::JobInfo> job;           // the one in view, with roles and hosts
+  std::optional<cluster::JobInfo> job;                 // the one in view, with roles and hosts
   std::map<uint32_t, std::vector<SeenProcess>> hosts;  // its processes, where an agent answered
-  RangeSet silent;                               // hosts in view whose agents did not
+  RangeSet silent;                                     // hosts in view whose agents did not
   int64_t unix_ns = 0;
 };
 
 // What to look at.
 struct Wish {
   bool ended_jobs = false;
-  uint64_t job = 0;  // 0: no job in particular
+  uint64_t job = 0;               // 0: no job in particular
   std::optional<RangeSet> hosts;  // of the job; nothing: all, if they are not too many
 };
 

@@ -89,15 +89,15 @@ void TopModel::rebuild() {
     case Level::hosts: table_ = hosts_table(look_, role_); break;
     case Level::processes: table_ = processes_table(look_, shown); break;
   }
-  if (!filter_.empty()) std::erase_if(table_.rows, [&](const TopRow& r) { return !holds(r, filter_); });
+  if (!filter_.empty())
+    std::erase_if(table_.rows, [&](const TopRow& r) { return !holds(r, filter_); });
   const Sort sort = sorts_[static_cast<size_t>(level_)];
   std::ranges::stable_sort(table_.rows, [&](const TopRow& a, const TopRow& b) {
     return sort.descending ? before(b.cells[sort.column], a.cells[sort.column])
                            : before(a.cells[sort.column], b.cells[sort.column]);
   });
   const auto same = std::ranges::find(table_.rows, key_, &TopRow::key);
-  if (same != table_.rows.end())
-    selected_ = static_cast<size_t>(same - table_.rows.begin());
+  if (same != table_.rows.end()) selected_ = static_cast<size_t>(same - table_.rows.begin());
   move(0);
 }
 

@@ -69,7 +69,9 @@ class TopModel {
   TopAction enter();
   TopAction leave();
   void ask_to_end();
-  const TopRow* row() const { return selected_ < table_.rows.size() ? &table_.rows[selected_] : nullptr; }
+  const TopRow* row() const {
+    return selected_ < table_.rows.size() ? &table_.rows[selected_] : nullptr;
+  }
 
   Look look_;
   bool looked_ = false;

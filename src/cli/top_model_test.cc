@@ -214,7 +214,8 @@ TEST_CASE("a screen has as many lines as the terminal, none of them too wide") {
         const TopModel model = at(level);
         const auto screen = top_screen(model, {.columns = columns, .rows = lines}, "a notice");
         CHECK(screen.size() >= lines);
-        for (const std::string& line : screen) CHECK(width_of(line) <= std::max<size_t>(columns, 2));
+        for (const std::string& line : screen)
+          CHECK(width_of(line) <= std::max<size_t>(columns, 2));
       }
 }
 

@@ -125,9 +125,8 @@ TopRow row_of(const Likeness& like, const Alike& alike, const Look& look,
   const auto number = static_cast<double>(alike.sum.processes);
   const auto mean_bytes = static_cast<double>(alike.sum.memory_bytes) / number;
   const bool runs = like.state == "running";
-  const std::string pids = alike.pids.size() == 1
-                               ? fmt::format("{}", alike.pids.front())
-                               : fmt::format("{} …", alike.pids.front());
+  const std::string pids = alike.pids.size() == 1 ? fmt::format("{}", alike.pids.front())
+                                                  : fmt::format("{} …", alike.pids.front());
   if (!shown.role) row.cells.push_back(text(like.role));
   row.cells.push_back({alike.ranks.text(), static_cast<double>(alike.ranks.front())});
   if (!shown.host) row.cells.push_back(text(host_name(look, like.host)));
@@ -154,9 +153,9 @@ std::string host_name(const Look& look, uint32_t node) {
 
 TopTable jobs_table(const Look& look) {
   TopTable table;
-  table.columns = {{"JOB", true, 9}, {"NAME", false, 8},     {"STATE", false, 9},
-                   {"PROCS", true, 6}, {"HOSTS", true, 5},   {"RESTARTS", true, 4},
-                   {"AGE", true, 5},   {"USER", false, 2},   {"WHY", false, 3}};
+  table.columns = {{"JOB", true, 9},   {"NAME", false, 8}, {"STATE", false, 9},
+                   {"PROCS", true, 6}, {"HOSTS", true, 5}, {"RESTARTS", true, 4},
+                   {"AGE", true, 5},   {"USER", false, 2}, {"WHY", false, 3}};
   for (const cluster::JobInfo& job : look.jobs) {
     TopRow row;
     row.key = fmt::format("{}", job.job());
@@ -178,9 +177,9 @@ TopTable jobs_table(const Look& look) {
 
 TopTable roles_table(const Look& look) {
   TopTable table;
-  table.columns = {{"ROLE", false, 9},  {"KIND", false, 3}, {"PROCS", true, 6},
+  table.columns = {{"ROLE", false, 9},  {"KIND", false, 3},  {"PROCS", true, 6},
                    {"HOSTS", true, 5},  {"STATE", false, 8}, {"CPU%", true, 7},
-                   {"MEMORY", true, 7}, {"STEP", true, 6},  {"RESTARTS", true, 4}};
+                   {"MEMORY", true, 7}, {"STEP", true, 6},   {"RESTARTS", true, 4}};
   if (!look.job) return table;
   std::map<std::string, Sum> sums;
   for (const auto& [node, processes] : look.hosts)
@@ -263,9 +262,9 @@ TopTable processes_table(const Look& look, const ProcessesShown& shown) {
       const cluster::ProcessInfo& info = seen.info;
       if (shown.role && *shown.role != info.role()) continue;
       if (!shown.only.empty() && !shown.only.contains(info.process())) continue;
-      Alike& alike = rows[{info.process() - info.index(), info.role(), node, info.state(),
-                           info.epoch(), info.restarts(), info.step(),
-                           shown.folded ? 0 : info.process()}];
+      Alike& alike =
+          rows[{info.process() - info.index(), info.role(), node, info.state(), info.epoch(),
+                info.restarts(), info.step(), shown.folded ? 0 : info.process()}];
       alike.ranks.add(info.index());
       alike.processes.add(info.process());
       alike.pids.push_back(info.pid());

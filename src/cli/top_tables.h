@@ -21,7 +21,8 @@ struct Cell {
 struct TopColumn {
   std::string_view title;
   bool right = false;  // numbers
-  // Where the terminal is narrow, columns with low numbers go first; what remains is cut at the end.
+  // Where the terminal is narrow, columns with low numbers go first; what remains is cut at the
+  // end.
   int worth = 0;
 };
 
@@ -49,8 +50,8 @@ TopTable hosts_table(const Look& look, const std::string& role);
 struct ProcessesShown {
   std::optional<std::string> role;  // nothing: of all
   std::optional<uint32_t> host;
-  bool folded = true;   // those that are alike in one row; what they use is the mean
-  RangeSet only;        // of these; none: of all
+  bool folded = true;  // those that are alike in one row; what they use is the mean
+  RangeSet only;       // of these; none: of all
 };
 TopTable processes_table(const Look& look, const ProcessesShown& shown);
 

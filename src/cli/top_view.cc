@@ -68,12 +68,12 @@ std::string sums(const Look& look, size_t columns) {
     if (job.state() < cluster::SUCCEEDED && job.state() != cluster::QUEUED)
       processes += job.processes();
   const uint64_t away = status.hosts_known() - std::min(status.hosts_known(), status.hosts_alive());
-  return as_fits({fmt::format("hosts {} up, {} away", status.hosts_alive(), away),
-                  fmt::format("slots {}/{}", status.slots_taken(), status.slots()),
-                  fmt::format("jobs {} running, {} queued", status.running_jobs(),
-                              status.queued_jobs()),
-                  fmt::format("processes {}", processes)},
-                 columns);
+  return as_fits(
+      {fmt::format("hosts {} up, {} away", status.hosts_alive(), away),
+       fmt::format("slots {}/{}", status.slots_taken(), status.slots()),
+       fmt::format("jobs {} running, {} queued", status.running_jobs(), status.queued_jobs()),
+       fmt::format("processes {}", processes)},
+      columns);
 }
 
 std::string title(const Look& look, size_t columns) {
@@ -94,8 +94,7 @@ Layout fit(const TopTable& table, size_t columns) {
   layout.shown.resize(table.columns.size());
   std::iota(layout.shown.begin(), layout.shown.end(), size_t{0});
   // The mark of the sorted column has room in every head.
-  for (const TopColumn& column : table.columns)
-    layout.widths.push_back(width_of(column.title) + 1);
+  for (const TopColumn& column : table.columns) layout.widths.push_back(width_of(column.title) + 1);
   for (const TopRow& row : table.rows)
     for (size_t i = 0; i < row.cells.size(); ++i)
       layout.widths[i] = std::max(layout.widths[i], width_of(row.cells[i].text));
@@ -113,8 +112,8 @@ Layout fit(const TopTable& table, size_t columns) {
       layout.widths[last] -= excess;
       break;
     }
-    const auto least = std::ranges::min_element(
-        layout.shown, {}, [&](size_t i) { return table.columns[i].worth; });
+    const auto least = std::ranges::min_element(layout.shown, {},
+                                                [&](size_t i) { return table.columns[i].worth; });
     layout.shown.erase(least);
   }
   if (total() > columns) layout.widths[layout.shown.front()] = columns - std::min(columns, kMargin);
@@ -159,9 +158,9 @@ std::string last_line(const TopModel& model, const std::string& notice, const To
   if (question) return painted(clipped(*question, style.columns), "\033[1;31m", style.colour);
   if (!notice.empty())
     return painted(clipped(harmless(notice), style.columns), "\033[33m", style.colour);
-  const std::string hint = as_fits({"Enter in", "Esc out", "/ filter", "</> sort", "k kill",
-                                    "p pause", "? help", "q quit"},
-                                   style.columns);
+  const std::string hint = as_fits(
+      {"Enter in", "Esc out", "/ filter", "</> sort", "k kill", "p pause", "? help", "q quit"},
+      style.columns);
   return painted(hint, kFaint, style.colour);
 }
 

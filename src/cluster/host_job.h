@@ -93,7 +93,7 @@ class HostJob final : private KeeperUser {
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
     uint32_t restarts = 0;  // since we began to count
-    cluster::Row row;  // of its end
+    cluster::Row row;       // of its end
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};

@@ -17,9 +17,9 @@ struct TerminalSize {
 // Of what a descriptor is; where that is no terminal, what terminals were for decades.
 TerminalSize terminal_size(int number);
 
-// Keys as they are pressed, and a screen of one's own: from its making to its end, standard input and
-// output are ours. However the process ends, but for SIGKILL, the terminal is as it was before: also
-// by a crash, and by exit(). One at a time.
+// Keys as they are pressed, and a screen of one's own: from its making to its end, standard input
+// and output are ours. However the process ends, but for SIGKILL, the terminal is as it was before:
+// also by a crash, and by exit(). One at a time.
 class FullScreen {
  public:
   static Result<std::unique_ptr<FullScreen>> open();
