@@ -31,6 +31,33 @@ std::string_view state_name(cluster::JobState state) {
   }
 }
 
+Json status_json(const cluster::StatusReply& status, const std::string& head) {
+  Json hosts = Json::array();
+  for (const cluster::HostStatus& host : status.hosts())
+    hosts.push_back({{"node", host.node()},
+                     {"name", host.name()},
+                     {"address", host.address()},
+                     {"alive", host.alive()},
+                     {"slots", host.slots()},
+                     {"free", host.free()},
+                     {"version", host.version()}});
+  return {{"cluster", status.cluster()},
+          {"version", status.version()},
+          {"head", head},
+          {"tree", status.address()},
+          {"running_jobs", status.running_jobs()},
+          {"queued_jobs", status.queued_jobs()},
+          {"hosts", hosts}};
+}
+
+Json process_json(const cluster::ProcessInfo& process, const std::string& host) {
+  return {{"job", process.job()},     {"process", process.process()},
+          {"role", process.role()},   {"rank", process.index()},
+          {"pid", process.pid()},     {"host", host},
+          {"state", process.state()}, {"step", process.step()},
+          {"epoch", process.epoch()}, {"restarts", process.restarts()}};
+}
+
 Json job_json(const cluster::JobInfo& info) {
   Json json = {{"job", info.job()},
                {"name", info.name()},

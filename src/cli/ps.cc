@@ -80,14 +80,6 @@ void print_tree(const Shown& shown) {
   }
 }
 
-Json process_json(const cluster::ProcessInfo& process, const Shown& shown) {
-  return {{"job", process.job()},     {"process", process.process()},
-          {"role", process.role()},   {"rank", process.index()},
-          {"pid", process.pid()},     {"host", shown.name_of(process.host())},
-          {"state", process.state()}, {"step", process.step()},
-          {"epoch", process.epoch()}};
-}
-
 Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   cluster::PsRequest request;
   request.set_job(job);
@@ -104,7 +96,7 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   for (const cluster::HostInfo& host : reply->hosts()) {
     for (const cluster::ProcessInfo& process : host.processes()) {
       add(shown, process);
-      if (json) list.push_back(process_json(process, shown));
+      if (json) list.push_back(process_json(process, shown.name_of(process.host())));
     }
   }
   if (json) {

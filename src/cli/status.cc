@@ -4,20 +4,14 @@
 
 #include <cstdio>
 
-#include "base/json.h"
 #include "cli/arguments.h"
 #include "cli/cluster.h"
+#include "cli/job_words.h"
 #include "cli/table.h"
 #include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
-
-Json host_json(const cluster::HostStatus& host) {
-  return {{"node", host.node()},      {"name", host.name()},   {"address", host.address()},
-          {"alive", host.alive()},    {"slots", host.slots()}, {"free", host.free()},
-          {"version", host.version()}};
-}
 
 void print_status(const cluster::StatusReply& status, const Machine& machine, int64_t now) {
   fmt::print("cluster {}, version {}; up for {}; {} running, {} queued\n", status.cluster(),
@@ -39,15 +33,7 @@ Task<Result<int>> show_status(Cluster& cluster, bool json) {
     print_status(*status, cluster.machine, cluster.world.clock().unix_ns());
     co_return 0;
   }
-  Json hosts = Json::array();
-  for (const cluster::HostStatus& host : status->hosts()) hosts.push_back(host_json(host));
-  fmt::print("{}\n", dump_json({{"cluster", status->cluster()},
-                                {"version", status->version()},
-                                {"head", cluster.machine.head_api},
-                                {"tree", status->address()},
-                                {"running_jobs", status->running_jobs()},
-                                {"queued_jobs", status->queued_jobs()},
-                                {"hosts", hosts}}));
+  fmt::print("{}\n", dump_json(status_json(*status, cluster.machine.head_api)));
   co_return 0;
 }
 

@@ -47,6 +47,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   TreeNode& tree() { return *tree_; }
   HostJob* find_job(uint64_t job);
+  // What runs here, of one job or (0) of all; with what it uses, if that is wanted.
+  cluster::HostInfos processes(uint64_t job, bool usage);
   // Of a job that is here, or was here lately; else null.
   std::shared_ptr<OutputSpool> output_of(uint64_t job) const;
   // For who waits for a job to come here; rung when one does.

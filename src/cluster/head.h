@@ -43,7 +43,8 @@ class Head final : public TreeUser, private EventLogReader {
   // Waits until the job is not as `seen` any more.
   Task<Result<cluster::JobInfo>> change_of(uint64_t job, cluster::JobState seen);
   std::vector<cluster::JobInfo> jobs(bool all, size_t most) const;
-  cluster::StatusReply status() const;
+  // Briefly: without the hosts, and then without looking at each of them.
+  cluster::StatusReply status(bool brief) const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
 
   // It has read its log.

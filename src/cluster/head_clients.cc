@@ -130,6 +130,15 @@ Result<cluster::JobInfo> Head::info(uint64_t job) const {
 
 cluster::JobInfo Head::full_info_of(const Job& job) const {
   cluster::JobInfo info = info_of(job);
+  const JobNumbers numbers(job.spec);
+  for (size_t index = 0; index < numbers.roles(); ++index) {
+    const job::Role& role = job.spec.roles(static_cast<int>(index));
+    cluster::RoleInfo& told = *info.add_roles();
+    told.set_name(role.name());
+    told.set_kind(role.kind());
+    told.set_count(numbers.count(index));
+    told.set_place(static_cast<uint32_t>(numbers.place_role(index)));
+  }
   for (const NodeId node : nodes_of(job.layout).members()) {
     info.add_hosts(name_of(node));
     if (node < hosts_.size()) *info.add_members() = hosts_[node].about;
@@ -158,13 +167,17 @@ std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {
   return list;
 }
 
-cluster::StatusReply Head::status() const {
+cluster::StatusReply Head::status(bool brief) const {
   cluster::StatusReply status;
   status.set_cluster(options_.tree.self.cluster);
   status.set_version(std::string(kVersion));
   status.set_address(options_.tree.address);
   status.set_up_since_unix_ns(up_since_ns_);
-  for (NodeId node = 1; node < hosts_.size(); ++node) {
+  status.set_hosts_alive(placement_.alive().size());
+  status.set_hosts_known(numbers_.size());
+  status.set_slots(placement_.all_slots());
+  status.set_slots_taken(placement_.all_taken());
+  for (NodeId node = 1; node < hosts_.size() && !brief; ++node) {
     const cluster::HostAbout& about = hosts_[node].about;
     if (about.name().empty()) continue;
     cluster::HostStatus& host = *status.add_hosts();
@@ -205,6 +218,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   cluster::Message message;
   message.mutable_query()->set_key(key);
   message.mutable_query()->set_job(request.job());
+  message.mutable_query()->set_usage(request.usage());
   const std::string bytes = message.SerializeAsString();
   tree_->send(hosts, as_bytes(bytes));
   const Instant patience = world_.clock().now() + kQueryPatience;

@@ -246,8 +246,11 @@ Task<void> HostJob::start_pending() {
   });
   for (const ProcessId process : processes.members()) {
     const uint32_t slot = slot_for(process);
+    const bool known = processes_.contains(process);
     Local& local = processes_[process];
+    const uint32_t restarts = known ? local.restarts + 1 : 0;
     local = Local{};
+    local.restarts = restarts;
     local.epoch = epoch();
     local.slot = slot;
     local.moved = world_.clock().now();

@@ -92,7 +92,8 @@ class HostJob final : private KeeperUser {
     uint32_t slot = 0;  // of its control page
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
-    cluster::Row row;  // of its end
+    uint32_t restarts = 0;  // since we began to count
+    cluster::Row row;       // of its end
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};

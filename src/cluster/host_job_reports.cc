@@ -93,6 +93,7 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_epoch(local.epoch);
     info.set_pid(local.pid);
     info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
+    info.set_restarts(local.restarts);
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
     info.set_state(local.phase == Phase::running  ? "running"

@@ -380,6 +380,9 @@ class Haunted final : public Processes {
     return inner_.signal(pid, number);
   }
   bool family_lives(pid_t leader) override { return inner_.family_lives(leader); }
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override {
+    return inner_.usage_of(leaders);
+  }
   size_t reap_orphans() override { return inner_.reap_orphans(); }
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override {
     return inner_.create_group(std::move(name));

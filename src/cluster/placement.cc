@@ -42,15 +42,27 @@ uint32_t Placement::free(NodeId node) const {
   return hosts_[node].slots - std::min(hosts_[node].slots, hosts_[node].taken);
 }
 
+void Placement::count(NodeId node, Count way) {
+  if (node >= hosts_.size() || !alive_.contains(node)) return;
+  const uint64_t slots = hosts_[node].slots;
+  const uint64_t taken = slots - free(node);
+  all_slots_ = way == Count::in ? all_slots_ + slots : all_slots_ - slots;
+  all_taken_ = way == Count::in ? all_taken_ + taken : all_taken_ - taken;
+}
+
 void Placement::set_host(NodeId node, uint32_t slots) {
+  count(node, Count::out);
   if (node >= hosts_.size()) hosts_.resize(node + 1);
   hosts_[node].slots = slots;
+  count(node, Count::in);
   if (free(node) != 0) roomy_.add(node);
 }
 
 void Placement::set_alive(NodeId node, bool alive) {
+  count(node, Count::out);
   if (alive) {
     alive_.add(node);
+    count(node, Count::in);
     if (free(node) != 0) roomy_.add(node);
   } else {
     alive_.remove(node);
@@ -184,9 +196,11 @@ void Placement::change(const job::Spec& spec, const Segments& layout, bool takin
     for (NodeId node = segment.first_node(); node <= segment.last_node(); ++node) {
       const uint32_t here = std::min(left, segment.per_node());
       left -= here;
+      count(node, Count::out);
       if (node >= hosts_.size()) hosts_.resize(node + 1);
       uint32_t& taken = hosts_[node].taken;
       taken = taking ? taken + here * each : taken - std::min(taken, here * each);
+      count(node, Count::in);
       const bool had_room = roomy_.contains(node);
       const bool has_room = free(node) != 0;
       if (has_room && !had_room) roomy_.add(node);

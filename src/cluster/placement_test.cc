@@ -35,6 +35,7 @@ Placement hosts(uint32_t count, uint32_t slots) {
 uint64_t all_free(const Placement& placement) {
   uint64_t free = 0;
   for (const NodeId node : placement.alive().members()) free += placement.free(node);
+  CHECK(placement.all_slots() - placement.all_taken() == free);
   return free;
 }
 

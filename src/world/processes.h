@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,13 @@ struct Exit {
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   // "exit code 3", "killed by SIGSEGV (segmentation fault)".
   std::string text() const;
+};
+
+// What a family of processes uses: a process and what it started.
+struct Usage {
+  Duration processor{};       // of those that run, and of those they waited for
+  uint64_t memory_bytes = 0;  // resident; what two of them share counts twice
+  Duration age{};             // of the process itself
 };
 
 // A set of processes the kernel keeps together (a cgroup): whatever they start is in it too.
@@ -107,6 +115,9 @@ class Processes {
   // Whether anyone is left of the family of a process that we started and that has ended. May be
   // true for too long, when its number was given to another family.
   virtual bool family_lives(pid_t leader) = 0;
+  // Of each family by its leader, as for family_lives(); none of those whose leader has ended. One
+  // look at all processes, however many are asked for.
+  virtual std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) = 0;
   // Collects exits of children we hold no Process of (adopted orphans), and of no others.
   virtual size_t reap_orphans() = 0;
 

@@ -12,6 +12,7 @@
 
 #include "world/real/fd.h"
 #include "world/real/terminal.h"
+#include "world/real/usage.h"
 
 namespace tutti {
 
@@ -224,6 +225,10 @@ Result<void> RealProcesses::signal(pid_t pid, int number) {
 }
 
 bool RealProcesses::family_lives(pid_t leader) { return kill(-leader, 0) == 0 || errno == EPERM; }
+
+std::map<pid_t, Usage> RealProcesses::usage_of(std::span<const pid_t> leaders) {
+  return read_usage(leaders);
+}
 
 // The kernel gives ended children in the order of their birth. One of ours among them is left to
 // its RealProcess, which the loop tells of ends in the order they came; the rest waits until then.

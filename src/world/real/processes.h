@@ -32,6 +32,7 @@ class RealProcesses final : public Processes {
   bool childless() override;
   Result<void> signal(pid_t pid, int number) override;
   bool family_lives(pid_t leader) override;
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override;
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;

@@ -36,6 +36,7 @@ Result<pid_t> ProcessTable::spawn(const SpawnOptions& options, pid_t parent) {
   entry.process =
       std::make_unique<SimProcess>(host_, pid, options, options.user.value_or(inherited));
   entry.parent = parent;
+  entry.began = host_.clock().now();
   const bool inherits_family = mine != entries_.end() && !options.new_session;
   entry.family = inherits_family ? mine->second.family : pid;
   entry.group = options.group != nullptr ? options.group->name() : inherited_group;
@@ -172,6 +173,13 @@ std::vector<pid_t> ProcessTable::family(pid_t leader) const {
   for (const auto& [pid, entry] : entries_)
     if (entry.process != nullptr && entry.family == leader) pids.push_back(pid);
   return pids;
+}
+
+std::map<pid_t, Usage> ProcessTable::usage_of(std::span<const pid_t> leaders) const {
+  std::map<pid_t, Usage> families;
+  for (const pid_t leader : leaders)
+    if (alive(leader)) families[leader].age = host_.clock().now() - entries_.at(leader).began;
+  return families;
 }
 
 size_t ProcessTable::reap_orphans(pid_t parent) {

@@ -36,6 +36,8 @@ class ProcessTable {
   std::vector<pid_t> descendants(pid_t pid, std::span<const pid_t> spare) const;
   bool childless(pid_t pid) const;
   std::vector<pid_t> family(pid_t leader) const;
+  // Their age; a host is charged for its processes together, and their memory is not counted.
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) const;
   size_t reap_orphans(pid_t parent);
 
   Result<void> add_group(const std::string& name);
@@ -55,6 +57,7 @@ class ProcessTable {
     pid_t parent = 0;
     pid_t family = 0;  // the number of who began its session
     std::string group;
+    Instant began{};
     int parent_death_signal = 0;
     bool owned = false;
   };

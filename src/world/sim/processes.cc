@@ -93,6 +93,10 @@ Result<void> SimProcesses::signal(pid_t pid, int number) {
 
 std::string SimProcesses::name_of(pid_t pid) { return host_.process_table().name_of(pid); }
 
+std::map<pid_t, Usage> SimProcesses::usage_of(std::span<const pid_t> leaders) {
+  return host_.process_table().usage_of(leaders);
+}
+
 size_t SimProcesses::reap_orphans() { return host_.process_table().reap_orphans(pid_); }
 
 Result<std::unique_ptr<ProcessGroup>> SimProcesses::create_group(std::string name) {
