@@ -48,8 +48,11 @@ TORCH = "torch==2.15.0"
 class Launcher:
     """Runs one command line; counts the tries and how many of them hung."""
 
-    def __init__(self, command: Sequence[str | Path]) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], environment: dict[str, str] | None = None
+    ) -> None:
         self.command = [str(word) for word in command]
+        self.environment = environment  # None: ours
         self.tries = 0
         self.hangs = 0
 
@@ -59,6 +62,7 @@ class Launcher:
             start = time.perf_counter()
             process = subprocess.Popen(
                 self.command,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
