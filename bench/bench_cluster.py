@@ -17,7 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench_launch import TORCH, TRUE, Launcher, against, best_mpirun
+from bench_launch import (
+    QUICK_PATIENCE_S,
+    TORCH,
+    TRUE,
+    Launcher,
+    against,
+    best_mpirun,
+)
 from common import (
     Case,
     Missing,
@@ -120,9 +127,7 @@ class Srun(Launcher):
 
 def best_srun(controller: slurm.Slurm) -> Srun:
     candidates = {name: Srun(controller, flags) for name, flags in SRUN_FLAGS.items()}
-    times = {
-        name: min(srun.milliseconds() for _ in range(3)) for name, srun in candidates.items()
-    }
+    times = {name: min(srun.milliseconds() for _ in range(3)) for name, srun in candidates.items()}
     best = min(times, key=lambda name: times[name])
     progress(f"srun is fastest with: {best or 'no more flags'}")
     return candidates[best]
@@ -145,10 +150,12 @@ def ours(tutti: Path, environment: dict[str, str], *command: str | Path) -> Laun
 
 def gangs(tutti: Path, environment: dict[str, str], quick: bool) -> Iterator[Case]:
     case = f"{SLOTS} x true, warm cluster"
-    mpirun = best_mpirun()
+    mpirun = best_mpirun(SLOTS, tries=1 if quick else 3)
     theirs = mpirun if isinstance(mpirun, Missing) else mpirun(SLOTS)
+    if quick and isinstance(theirs, Launcher):
+        theirs.patience_s, theirs.most_tries = QUICK_PATIENCE_S, 4
     mine = ours(tutti, environment, TRUE)
-    yield against(case, "mpirun", mine, theirs, 5 if quick else 21)
+    yield against(case, "mpirun", mine, theirs, 3 if quick else 21)
 
     python = python_peer("torch", TORCH)
     with tempfile.TemporaryDirectory() as folder:

@@ -41,10 +41,9 @@ examples:
 
 namespace {
 
-constexpr std::string_view kOptionNames[] = {"-n",          "--timeout", "--grace",  "--env",
-                                             "--cwd",       "--json",    "--help",   "--no-prefix",
-                                             "--no-cgroup", "--local",   "--cluster",
-                                             "--array",     "--wait"};
+constexpr std::string_view kOptionNames[] = {
+    "-n",          "--timeout",   "--grace", "--env",     "--cwd",   "--json", "--help",
+    "--no-prefix", "--no-cgroup", "--local", "--cluster", "--array", "--wait"};
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -122,7 +121,8 @@ class Parser {
     }
     const auto meant = suggest(name_, kOptionNames);
     return fail(Code::invalid, "there is no option '{}'; {}", name_,
-                meant ? fmt::format("did you mean {}?", *meant) : fmt::format("see: tutti {} --help", verb_));
+                meant ? fmt::format("did you mean {}?", *meant)
+                      : fmt::format("see: tutti {} --help", verb_));
   }
 
   Result<void> flag(bool& which, bool state) const {

@@ -88,7 +88,8 @@ class ClusterClient {
   // Submits the job, once however often the head is asked, and gives what became of it.
   Task<Result<cluster::JobInfo>> run(cluster::SubmitRequest request, JobListener& listener);
   Task<Result<cluster::JobInfo>> watch(uint64_t job, JobListener& listener);
-  // Submits them without waiting for one before the next, each once however often the head is asked.
+  // Submits them without waiting for one before the next, each once however often the head is
+  // asked.
   Task<Result<void>> submit_many(ManyJobs& jobs);
   // Until nothing of the job is there any more, or cancelled.
   Task<Result<void>> follow(cluster::HostAbout host, uint64_t job, OutputListener& listener);

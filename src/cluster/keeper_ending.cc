@@ -74,8 +74,8 @@ Instant Keeper::kill_overdue() {
   return next;
 }
 
-// Who has no child has no descendant, and the group says so too: then nothing needs to be ended, and
-// the group need not be made anew, which would be most of what a small job costs.
+// Who has no child has no descendant, and the group says so too: then nothing needs to be ended,
+// and the group need not be made anew, which would be most of what a small job costs.
 bool Keeper::nothing_is_left() {
   world_.processes().reap_orphans();
   return world_.processes().childless() && (group_ == nullptr || group_->as_new());

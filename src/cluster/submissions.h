@@ -1,6 +1,6 @@
 // The jobs that one client submits over one stream: takes them as they come, and tells of each that
-// it is kept, and how it ended if that was asked for. What happened at the same time is made durable
-// and told together, so that a thousand jobs cost a few writes of the log, not a thousand.
+// it is kept, and how it ended if that was asked for. What happened at the same time is made
+// durable and told together, so that a thousand jobs cost a few writes of the log, not a thousand.
 #pragma once
 
 #include <map>
@@ -38,9 +38,9 @@ class Submissions final : private JobWatcher {
   uint64_t taken_ = 0;
   uint64_t posted_ = 0;  // what must be durable before answers are told
   bool all_taken_ = false;
-  std::vector<cluster::Submitted> answers_;              // taken or refused, and not told yet
-  std::map<uint64_t, std::vector<uint64_t>> watched_;    // places, by job
-  std::vector<uint64_t> over_;                           // of these, jobs that have ended
+  std::vector<cluster::Submitted> answers_;            // taken or refused, and not told yet
+  std::map<uint64_t, std::vector<uint64_t>> watched_;  // places, by job
+  std::vector<uint64_t> over_;                         // of these, jobs that have ended
 };
 
 }  // namespace tutti
