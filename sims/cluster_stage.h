@@ -68,6 +68,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<Result<void>> run_head(SimHost& host);
   Task<Result<void>> keep_head(SimHost& host);
   Task<Result<void>> run_agent(World& world, SimHost& host);
+  std::unique_ptr<Agent> make_agent(World& world, uint32_t host, wire::Seals& seals);
   Task<Result<void>> run_init(SimHost& host);
   Task<int> agent_program(SimProcess& process);
   static Task<int> keeper_program(SimProcess& process);
@@ -78,6 +79,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Simulator& sim_;
   StageOptions options_;
   Roster roster_;
+  std::shared_ptr<const AgentOptions> agent_options_;
   std::vector<std::unique_ptr<SubmittedJob>> jobs_;
   Head* head_ = nullptr;
   std::vector<Agent*> agents_;
