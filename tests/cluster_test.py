@@ -305,6 +305,18 @@ def test_a_signal_reaches_the_ranks_it_is_for(machine: Machine) -> None:
     assert "write it as SIGUSR1" in done.stderr
 
 
+def test_whoever_waited_behind_a_job_that_is_killed_in_the_queue_starts(machine: Machine) -> None:
+    running = machine.submit("sleep 1000", "-n", "6")
+    machine.wait_for(running, "running")
+    in_front = machine.submit("sleep 1000", "-n", "8")
+    behind = machine.submit("sleep 1000")
+    assert machine.job(behind)["state"] == "queued"
+    machine.well("kill", str(in_front))
+    machine.wait_for(behind, "running")
+    last = machine.submit("true")
+    machine.wait_for(last, "succeeded")
+
+
 # Many jobs ----------------------------------------------------------------------------------------
 
 

@@ -96,8 +96,10 @@ Task<Result<void>> ClusterClient::submit_many(ManyJobs& jobs) {
     if (connection) {
       told = co_await submit_once(**connection, left);
       if (!told && !may_come_back(told.error())) co_return told;
-    } else {
+    } else if (may_come_back(connection.error()) || connection.error().code() == Code::not_found) {
       jobs.on_head_away(connection.error());
+    } else {
+      co_return fail(std::move(connection).error());
     }
     if (told) break;
     if (left.count != before) pause = kShortestPause;

@@ -60,7 +60,8 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   post(record);
   jobs_.emplace(id, std::move(made));
   queue_.push_back(id);
-  // A placement, if there is one at once, becomes durable with it. Behind others it has none.
+  // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
+  // tried when something last changed.
   if (queue_.size() == 1) place_queued();
   return id;
 }
@@ -99,6 +100,7 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
     job->ended_ns = world_.clock().unix_ns();
     over_.push_back(job->id);
     strands_->spawn(change_durably(job->id, sequence));
+    place_queued();  // those behind it may have waited for it alone
     return {};
   }
   cluster::Message message;

@@ -7,11 +7,13 @@ namespace {
 
 // Of one message: some hundred bytes each.
 constexpr size_t kMostAtOnce = 1024;
+// Of answers that the client has not taken; beyond it no more requests are read.
+constexpr size_t kMostUntold = 4 * kMostAtOnce;
 
 }  // namespace
 
 Submissions::Submissions(World& world, Head& head, std::string user, Stream& stream)
-    : head_(head), user_(std::move(user)), stream_(stream), alarm_(world.clock()) {}
+    : head_(head), user_(std::move(user)), stream_(stream), alarm_(world.clock()), room_(world.clock()) {}
 
 Submissions::~Submissions() {
   for (const auto& [job, places] : watched_) head_.unwatch(job, *this);
@@ -31,6 +33,10 @@ Task<Result<void>> Submissions::take_all() {
     if (!*request) break;
     take(std::move(**request));
     alarm_.ring();
+    while (answers_.size() >= kMostUntold) {
+      auto woken = co_await room_.until(kNever);
+      if (!woken) co_return woken;
+    }
   }
   all_taken_ = true;
   alarm_.ring();
@@ -77,6 +83,7 @@ Task<Result<void>> Submissions::tell_all() {
     if (!durable) co_return durable;
     auto sent = co_await stream_.send(*answers);
     if (!sent) co_return fail(std::move(sent).error());
+    room_.ring();
   }
   co_return {};
 }

@@ -35,6 +35,7 @@ class Submissions final : private JobWatcher {
   std::string user_;
   Stream& stream_;
   Alarm alarm_;
+  Alarm room_;  // rung when answers were told
   uint64_t taken_ = 0;
   uint64_t posted_ = 0;  // what must be durable before answers are told
   bool all_taken_ = false;
