@@ -8,11 +8,11 @@
 #include "base/range_set.h"
 #include "cli/arguments.h"
 #include "cli/cluster.h"
-#include "cli/cluster_run.h"
 #include "cli/complain.h"
 #include "cli/job_processes.h"
 #include "cli/job_words.h"
 #include "cli/table.h"
+#include "cluster/job_layout.h"
 #include "world/real/real_world.h"
 #include "world/real/this_process.h"
 
@@ -49,25 +49,6 @@ Task<Result<int>> show_jobs(Cluster& cluster, JobsOptions options) {
                age_text(now, job.submitted_unix_ns()), job.user(), job.why()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
   co_return 0;
-}
-
-// ---- submit
-
-Task<Result<int>> submit_job(Cluster& cluster, job::Spec spec, bool json) {
-  cluster::SubmitRequest request;
-  *request.mutable_spec() = std::move(spec);
-  auto reply = co_await cluster.client->ask(api::kSubmit, std::move(request));
-  if (!reply) co_return fail(std::move(reply).error());
-  if (json) fmt::print("{}\n", dump_json({{"job", reply->job()}}));
-  if (!json) fmt::print("{}\n", reply->job());
-  co_return 0;
-}
-
-Task<Result<int>> make_and_submit(Cluster& cluster, RunOptions options, uint64_t open_files) {
-  const bool json = options.json;
-  auto spec = co_await make_job(cluster.world, std::move(options), open_files);
-  if (!spec) co_return fail(std::move(spec).error());
-  co_return co_await submit_job(cluster, std::move(*spec), json);
 }
 
 // ---- kill
@@ -138,23 +119,6 @@ int jobs(int argc, char** argv) {
   app.add_flag("--json", options.json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
   return with_cluster("jobs", [&](Cluster& cluster) { return show_jobs(cluster, options); });
-}
-
-int submit(int argc, char** argv) {
-  auto options = parse_run_options(std::span(argv, static_cast<size_t>(argc)).subspan(1));
-  if (!options) return complain("submit", options.error(), kCalledWrongly);
-  if (options->help) {
-    fmt::print(
-        "tutti submit: as `tutti run` on a cluster, but prints the job's number and returns at "
-        "once\n\nusage: tutti submit [options] JOB.toml\n       tutti submit [-n RANKS] [options] "
-        "-- COMMAND\n\nThe options are those of `tutti run`, see: tutti help run\n");
-    return 0;
-  }
-  auto limit = allow_open_files(0);
-  if (!limit) return complain("submit", limit.error());
-  return with_cluster("submit", [&](Cluster& cluster) {
-    return make_and_submit(cluster, std::move(*options), *limit);
-  });
 }
 
 int kill(int argc, char** argv) {

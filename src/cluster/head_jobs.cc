@@ -194,6 +194,12 @@ void Head::forget_old() {
   }
 }
 
+Task<void> Head::change_durably(uint64_t id, uint64_t sequence) {
+  auto kept = co_await durable(sequence);
+  if (!kept) co_return;
+  if (Job* job = find(id)) changed(*job);
+}
+
 // The client hears of an end when it cannot be undone.
 Task<void> Head::acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence) {
   auto durable = co_await log_->durable(sequence);
@@ -235,7 +241,7 @@ void Head::log_failed(const Error& why) {
 }
 
 void Head::changed(Job& job) {
-  for (Alarm* watcher : job.watchers) watcher->ring();
+  for (JobWatcher* watcher : job.watchers) watcher->on_job_changed(job.id);
 }
 
 // Appointments that nobody answered are told again.

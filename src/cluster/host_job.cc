@@ -278,7 +278,8 @@ Task<void> HostJob::end_everything() {
     }
   }
   std::string left_behind;
-  if (keeper_ != nullptr) {
+  const bool is_empty = keeper_ != nullptr && keeper_->is_empty();
+  if (keeper_ != nullptr && !is_empty) {
     resetting_ = true;
     keeper_->send(KeeperMessage::reset, keeper::Reset());
     while (keeper_ != nullptr && !reset_answer_) {
@@ -291,6 +292,7 @@ Task<void> HostJob::end_everything() {
   if (Strand::current()->cancelled()) co_return;
   if (keeper_ != nullptr) {
     keeper_->set_user(nullptr);
+    if (is_empty) keeper_->forget_job();
     host_.give_keeper_back(*std::exchange(keeper_, nullptr), left_behind.empty());
   }
   cluster::HostRecord gone;

@@ -61,7 +61,7 @@ class Keeper {
   Task<void> read_commands(KeeperStream& stream, Scope& session);
   Task<void> send_exits(KeeperStream& stream);
   Task<bool> send_exits_after(KeeperStream& stream, uint64_t& sent);
-  keeper::Exited exits_after(uint64_t& sent) const;
+  keeper::Exited exits_after(uint64_t& sent);
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
   // controller asked for wrongly is answered with a Failure.
@@ -102,6 +102,7 @@ class Keeper {
   void end_rank(HeldRank& held, int number, Instant until, bool at_once);
   void tend();
   Instant kill_overdue();
+  bool nothing_is_left();
   Task<Result<void>> reset();
   Task<void> leave_after_grace(Scope& session);
 
@@ -123,8 +124,8 @@ class Keeper {
   World& world_;
   KeeperOptions options_;
   uint32_t version_ = 0;  // of the session: there is one at a time
+  uint64_t spawns_ = 0;   // of the session
   std::unique_ptr<ProcessGroup> group_;
-  uint32_t groups_killed_ = 0;
   std::string no_group_because_;
   std::list<HeldArena> arenas_;  // before the ranks, which point to them
   std::map<RankName, HeldRank> ranks_;

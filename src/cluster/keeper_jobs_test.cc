@@ -350,6 +350,54 @@ Task<void> reset_twice(Kept& kept) {
   }
 }
 
+// The next frame of that kind; others are passed over.
+Task<KeeperFrame> next_frame(KeeperStream& stream, KeeperMessage kind) {
+  while (true) {
+    auto frame = co_await stream.receive();
+    REQUIRE_OK(frame);
+    if (frame->kind == kind) co_return std::move(*frame);
+  }
+}
+
+Task<void> exits_with_and_without_rest(Kept& kept) {
+  Address address = Address::unix_socket(kept.path);
+  auto connected = co_await kept.world.network().connect(std::move(address));
+  REQUIRE_OK(connected);
+  KeeperStream stream(std::move(*connected));
+  auto greeted = co_await stream.send(KeeperMessage::hello, make_hello());
+  REQUIRE_OK(greeted);
+  // One that leaves nothing; then one beside another that stays.
+  keeper::Spawn first = job(kept, "exit", 1);
+  first.add_environment("CODE=0");
+  keeper::Spawn second = job(kept, "exit", 1);
+  second.add_environment("CODE=0");
+  second.mutable_ranks(0)->set_rank(1);
+  keeper::Spawn third = job(kept, "stubborn", 1);
+  third.mutable_ranks(0)->set_rank(2);
+  auto sent = co_await stream.send(KeeperMessage::spawn, first);
+  REQUIRE_OK(sent);
+  keeper::Exited exited;
+  KeeperFrame frame = co_await next_frame(stream, KeeperMessage::exited);
+  REQUIRE_OK(frame.parse(exited));
+  CHECK(exited.empty_after_spawns() == 1);
+  sent = co_await stream.send(KeeperMessage::spawn, third);
+  REQUIRE_OK(sent);
+  sent = co_await stream.send(KeeperMessage::spawn, second);
+  REQUIRE_OK(sent);
+  frame = co_await next_frame(stream, KeeperMessage::exited);
+  REQUIRE_OK(frame.parse(exited));
+  CHECK(exited.ranks(0).rank() == 1);
+  CHECK(exited.empty_after_spawns() == 0);
+  std::string path = kept.path;
+  auto next = co_await connect_keeper(kept.world, std::move(path));
+  REQUIRE_OK(next);
+  kept.client = std::move(next->client);
+}
+
+TEST_CASE("an exit says whether it was the last of everything") {
+  in_both_worlds(exits_with_and_without_rest);
+}
+
 TEST_CASE("after a reset nothing is left, and the same keeper takes the next job") {
   in_both_worlds(reset_twice);
 }

@@ -86,6 +86,7 @@ Result<HeldArena*> Keeper::check_spawn(const keeper::Spawn& command) {
 }
 
 Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
+  ++spawns_;  // also one that fails: its controller counts what it sends
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
   TRY(HeldArena * arena, check_spawn(command));

@@ -51,6 +51,8 @@ class ProcessGroup {
   // Waits until no member is left.
   virtual Task<Result<void>> emptied() = 0;
   virtual Result<std::vector<pid_t>> members() = 0;
+  // As when it was made: nobody is in it, members made no groups in it, and it was never killed.
+  virtual bool as_new() = 0;
 };
 
 struct SpawnOptions {

@@ -184,6 +184,7 @@ class RealGroup final : public ProcessGroup, private Watch {
   Result<void> kill() override;
   Task<Result<void>> emptied() override;
   Result<std::vector<pid_t>> members() override;
+  bool as_new() override;
 
  private:
   class Changed;
@@ -197,6 +198,7 @@ class RealGroup final : public ProcessGroup, private Watch {
   Handle folder_;
   Changed* waiting_ = nullptr;
   bool changed_ = false;
+  bool killed_ = false;
 };
 
 // One change of cgroup.events; the level is read again after each.
@@ -258,7 +260,15 @@ bool RealGroup::populated(int events_file) const {
          std::string_view::npos;
 }
 
+// The folder of a group has one link from its parent, one of itself, and one from each below.
+bool RealGroup::as_new() {
+  constexpr nlink_t kLinksOfEmpty = 2;
+  struct stat info{};
+  return !killed_ && fstat(folder(), &info) == 0 && info.st_nlink == kLinksOfEmpty && !occupied();
+}
+
 Result<void> RealGroup::kill() {
+  killed_ = true;
   auto killed = write_all(folder(), "cgroup.kill", "1");
   if (killed) return {};
   if (killed.error().code() != Code::not_found)

@@ -197,7 +197,10 @@ Result<std::unique_ptr<Process>> RealProcesses::spawn(const SpawnOptions& option
 Result<Processes::Pipe> RealProcesses::pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "make a pipe");
-  return Pipe{own_fd(ends[0]), own_fd(ends[1])};
+  Pipe pipe{own_fd(ends[0]), own_fd(ends[1])};
+  // The child's end blocks, as programs expect; ours never does, so adopt() need not open it anew.
+  if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return fail_errno(errno, "make a pipe");
+  return pipe;
 }
 
 Result<Processes::Terminal> RealProcesses::terminal(unsigned columns, unsigned rows) {

@@ -36,7 +36,9 @@ class SimGroup final : public ProcessGroup {
   ~SimGroup() override { table_.remove_group(name_); }
 
   const std::string& name() const override { return name_; }
+  bool as_new() override { return !killed_ && table_.members(name_).empty(); }
   Result<void> kill() override {
+    killed_ = true;
     for (const pid_t pid : table_.members(name_)) TRY_DO(table_.signal(pid, SIGKILL));
     return {};
   }
@@ -49,6 +51,7 @@ class SimGroup final : public ProcessGroup {
  private:
   ProcessTable& table_;
   std::string name_;
+  bool killed_ = false;
 };
 
 }  // namespace
