@@ -49,7 +49,8 @@ Json job_json(const cluster::JobInfo& info) {
   json["culprit"] = {{"processes", who.members()},
                      {"code", exit.code()},
                      {"signal", exit.signal()},
-                     {"error", error_class_text(exit.error())}};
+                     {"error", error_class_text(exit.error())},
+                     {"message", info.culprit().message()}};
   return json;
 }
 

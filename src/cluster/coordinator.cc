@@ -22,6 +22,13 @@ bool is_awaited(const job::Role& role) {
   return role.kind() == job::Role::GANG || role.kind() == job::Role::TASK;
 }
 
+// "hang: made no progress for 30.0 s"
+std::string why_text(const cluster::Row& row) {
+  std::string text(error_class_text(row.exit().error()));
+  const bool told = !row.message().empty() && row.exit().error() != job::NOT_STARTED;
+  return told ? fmt::format("{}: {}", text, row.message()) : text;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant now)
@@ -236,7 +243,7 @@ void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
   if (!delay) {
     const bool never = role(index).budgets().empty() || error == job::USER_ERROR;
     begin_end(cluster::FAILED,
-              fmt::format("{}{}", error_class_text(error),
+              fmt::format("{}{}", why_text(row),
                           never ? "" : "; no restarts left for this kind of error"),
               Duration(appointment_.spec().grace_ns()), SIGTERM);
     return;
@@ -254,7 +261,7 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   dead_ = dead;
   stop_ = restart_;
   set_phase(restart_, Phase::idle);
-  set_state(cluster::RESTARTING, std::string(error_class_text(culprit_.exit().error())));
+  set_state(cluster::RESTARTING, why_text(culprit_));
   want_hosts();
   if (*restart_at_ <= now_ && wanted_.empty()) return restart();
   send_directive(nodes().minus(lost_));

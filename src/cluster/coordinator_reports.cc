@@ -11,7 +11,14 @@ constexpr size_t kMaxValueBytes = 16 << 20;
 
 void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
-  for (const cluster::Row& row : report.rows()) on_row(row);
+  // How a process is doing makes sense only once it is known to run.
+  const auto says_how = [](const cluster::Row& row) {
+    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED;
+  };
+  for (const cluster::Row& row : report.rows())
+    if (!says_how(row)) on_row(row);
+  for (const cluster::Row& row : report.rows())
+    if (says_how(row)) on_row(row);
   if (adopted_by_ && unheard().empty()) adopted();
   start_ready();
   look_for_end();

@@ -8,9 +8,6 @@
 namespace tutti {
 namespace {
 
-constexpr Duration kStallPause = 1s;
-// A rank that was slow before is given as many times its longest silence.
-constexpr int kSilenceFactor = 4;
 // After everything has ended, for pipes that somebody else holds.
 constexpr Duration kOutputPatience = 500ms;
 
@@ -82,7 +79,8 @@ RangeSet HostJob::running() const {
 
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
-  return std::min(resend_at_, stalls_at_);
+  const Instant due = std::min(resend_at_, stalls_at_);
+  return health_ == nullptr ? due : std::min(due, health_->due());
 }
 
 Task<void> HostJob::run() {
@@ -106,6 +104,7 @@ Task<void> HostJob::run() {
     if (!pending_.empty() && !adopting_) co_await start_pending();
     const Instant now = world_.clock().now();
     if (stalls_at_ <= now) look_for_stalls();
+    if (health_ != nullptr && health_->due() <= now) health_->look();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
     if ((next_ && !adopting_) || end_) continue;
     const Instant due = next_due();
@@ -114,6 +113,7 @@ Task<void> HostJob::run() {
   }
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
   const Shield until_done;
+  if (health_ != nullptr) co_await health_->end();
   co_await output_->finish(0s);
 }
 
@@ -220,6 +220,7 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
   for (auto& [process, local] : processes_) {
     if (!processes.contains(process) || local.phase == Phase::exited) continue;
     local.stopping = true;
+    if (health_ != nullptr) health_->forget(process);
     message.add_ranks(process);
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
@@ -305,32 +306,6 @@ Task<void> HostJob::end_everything() {
   set_pairs(RangeSet(host_.node()), row.mutable_hosts());
   host_.report(directive_.coordinator(), report);
   over_ = true;
-}
-
-// A rank that counts its progress and no longer gets anywhere. How long that takes is known from
-// how long it took before, never less than what the job allows.
-void HostJob::look_for_stalls() {
-  const Instant now = world_.clock().now();
-  stalls_at_ = now + kStallPause;
-  if (pages_ == nullptr) return;
-  for (auto& [process, local] : processes_) {
-    const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
-    if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
-    const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
-    if (page == nullptr) continue;
-    const uint64_t progress = progress_of(*page);
-    if (progress != local.progress) {
-      if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
-      local.progress = progress;
-      local.moved = now;
-      continue;
-    }
-    const Duration allowed =
-        std::max(Duration(role.hang_after_ns()), kSilenceFactor * local.longest);
-    if (progress == 0 || local.stalled || now - local.moved < allowed) continue;
-    local.stalled = true;
-    report_due_ = true;
-  }
 }
 
 // The keeper cannot say what it had: the log says what was started.

@@ -13,6 +13,7 @@
 
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
+#include "cluster/health_checks.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/keeper_session.h"
@@ -53,7 +54,12 @@ class JobHost {
   ~JobHost() = default;
 };
 
-class HostJob final : private KeeperUser {
+// Checks of services by command are ranks of the keeper too, numbered from here on: no job has as
+// many processes.
+constexpr uint32_t kFirstCheck = 1U << 31;
+constexpr bool is_check(uint32_t rank) { return rank >= kFirstCheck; }
+
+class HostJob final : private KeeperUser, private HealthChecks::Owner {
  public:
   HostJob(JobHost& host, uint64_t job);
   ~HostJob();
@@ -97,7 +103,8 @@ class HostJob final : private KeeperUser {
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
-    bool stalled = false;
+    bool well = false;  // once
+    bool stalled = false;  // or ill; its row says why
   };
 
   // Obeying (host_job.cc).
@@ -109,14 +116,25 @@ class HostJob final : private KeeperUser {
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
-  void look_for_stalls();
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
 
+  // How those that run are doing (host_job_health.cc).
+  void begins(ProcessId process, Local& local);
+  void look_for_stalls();
+  void stalls(Local& local, std::string why);
+  void run_check(ProcessId process) override;
+  void kill_check(ProcessId process) override;
+  void on_health() override;
+  void on_check_exited(const keeper::Exited::Rank& rank);
+  void on_check_refused(uint32_t rank, const Error& why);
+  bool all_tried() const;
+
   // Starting (host_job_spawn.cc).
+  keeper::Spawn common_spawn(const job::Role& role) const;
   void send_spawn(const RangeSet& processes);
-  void add_rank(ProcessId process, keeper::Spawn& spawn);
+  keeper::Spawn::Rank& add_rank(ProcessId process, keeper::Spawn& spawn) const;
   uint32_t slot_for(ProcessId process);
 
   // The keeper's answers (host_job_keeper.cc).
@@ -133,6 +151,7 @@ class HostJob final : private KeeperUser {
   void send_report(bool all);
   cluster::JobReport make_report(bool all) const;
   bool anything_untold() const;
+  std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
   World& world_;
@@ -150,6 +169,7 @@ class HostJob final : private KeeperUser {
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
   std::vector<RangeSet> asked_;              // spawns the keeper has not answered
+  std::unique_ptr<HealthChecks> health_;     // once something runs whose health is asked for
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;

@@ -29,13 +29,20 @@ void HostJob::on_spawned(KeeperFrame frame) {
   size_t next = 0;
   for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
     const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
+    if (is_check(rank.rank())) {
+      // Of an agent before us, which knew what it was for.
+      if (adopting_) kill_check(rank.rank() - kFirstCheck);
+      continue;
+    }
     if (adopting_ && !rank.spare()) processes_[rank.rank()].epoch = rank.epoch();
     const auto known = processes_.find(rank.rank());
     if (known != processes_.end() && !rank.spare()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
-      local.moved = world_.clock().now();
-      if (local.phase == Phase::starting && !rank.ended()) local.phase = Phase::running;
+      if (local.phase == Phase::starting && !rank.ended()) {
+        local.phase = Phase::running;
+        begins(rank.rank(), local);
+      }
       cluster::ProcessEvent started;
       started.set_process(rank.rank());
       started.set_pid(rank.pid());
@@ -93,6 +100,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   }
   const RangeSet processes = asked_.front();
   asked_.erase(asked_.begin());
+  if (is_check(processes.front())) return on_check_refused(processes.front(), error);
   for (const ProcessId process : processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
@@ -109,8 +117,14 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
-  for (const keeper::Exited::Rank& rank : exited.ranks())
-    if (!rank.spare()) note_exit(rank.rank(), rank);
+  for (const keeper::Exited::Rank& rank : exited.ranks()) {
+    if (rank.spare()) continue;
+    if (is_check(rank.rank())) {
+      on_check_exited(rank);
+    } else {
+      note_exit(rank.rank(), rank);
+    }
+  }
   report_due_ = true;
 }
 
@@ -125,6 +139,8 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
+  if (health_ != nullptr) health_->forget(process);
+  local.row.clear_message();
   local.row.set_what(cluster::Row::EXITED);
   cluster::Exit& told = *local.row.mutable_exit();
   told.set_code(exit.code);
@@ -157,6 +173,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
     if (local.phase == Phase::exited) continue;
+    if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
     local.stopping = false;
     local.row.set_what(cluster::Row::EXITED);
