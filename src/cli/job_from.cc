@@ -1,6 +1,8 @@
 // What becomes a job: a command with its options, or a job file.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "cli/cluster_run.h"
 #include "cli/run_environment.h"
 #include "cluster/job_defaults.h"
@@ -54,12 +56,13 @@ Task<Result<job::Spec>> job_of_file(World& world, const RunOptions& options) {
   if (!text) co_return fail(std::move(text).error());
   auto spec = parse_job_file(*text, path);
   if (!spec) co_return spec;
-  // Ours first: what the file says stands behind it, and counts.
-  auto said = spec->environment();
-  spec->clear_environment();
+  // What the file says counts more than what its caller has.
+  std::set<std::string, std::less<>> said;
+  for (const std::string& setting : spec->environment())
+    said.insert(setting.substr(0, setting.find('=')));
   for (std::string& setting : environment_of_ranks(options, world.random()))
-    spec->add_environment(std::move(setting));
-  spec->mutable_environment()->MergeFrom(said);
+    if (!said.contains(setting.substr(0, setting.find('='))))
+      spec->add_environment(std::move(setting));
   co_return spec;
 }
 

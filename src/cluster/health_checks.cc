@@ -77,6 +77,7 @@ void HealthChecks::look() {
     if (watched.late <= now) {
       owner_.kill_check(process);
       const Duration timeout(watched.health.timeout_ns());
+      watched.next_look = std::max(watched.next_look, now + timeout);  // it needs time to die
       looked(watched, fmt::format("its check took longer than {}", format_duration(timeout)));
     } else if (watched.late == kNever && watched.next_look <= now && !watched.asking) {
       begin_look(process, watched);
