@@ -74,7 +74,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
     }
   }
   set_phase(fresh, Phase::running);
-  if (state_ != cluster::STARTING && state_ != cluster::RESTARTING) return;
+  if (end_at_ || (state_ != cluster::STARTING && state_ != cluster::RESTARTING)) return;
   if (!idle_.empty() || !unheard().empty()) return;
   for (size_t index = 0; index < numbers_.roles(); ++index)
     if (counts_[index].running + counts_[index].done != numbers_.count(index)) return;
@@ -113,6 +113,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
 }
 
 void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes) {
+  if (end_at_) return;  // it ends anyway
   RangeSet stuck = in_phase(processes, Phase::running);
   for (const ProcessId number : stuck.members())
     if (processes_[number].epoch != row.epoch()) stuck.remove(number);
@@ -146,7 +147,7 @@ void Coordinator::adopted() {
     failed(missing, row);
   }
   if (!silent.empty()) on_lost(silent, now_);
-  if (state_ == cluster::STARTING && idle_.empty()) set_state(cluster::RUNNING, "");
+  if (state_ == cluster::STARTING && idle_.empty() && !end_at_) set_state(cluster::RUNNING, "");
   start_ready();
   look_for_end();
 }

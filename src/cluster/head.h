@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,7 @@ class Head final : public TreeUser, private EventLogReader {
     cluster::Row culprit;
     google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
     RangeSet wanted;
+    std::optional<cluster::EndRequest> end;  // what a client asked for, until it is over
     int64_t submitted_ns = 0;
     int64_t started_ns = 0;
     int64_t ended_ns = 0;

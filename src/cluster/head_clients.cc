@@ -78,6 +78,7 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
   end.set_signal(request.signal());
   end.set_preempted(request.preempt());
   end.set_why(request.preempt() ? "preempted" : "killed");
+  job->end = end;
   send(job->coordinator, message);
   return {};
 }

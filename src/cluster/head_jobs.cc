@@ -169,6 +169,12 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   cluster::Message message;
   *message.mutable_update_ack() = std::move(ack);
   send(from, message);
+  if (job->end && !update.end_known()) {
+    // It never heard, or was appointed after somebody who had.
+    cluster::Message again;
+    *again.mutable_end_request() = *job->end;
+    send(from, again);
+  }
   if (!job->wanted.empty()) grant(*job);
   if (changes) changed(*job);
 }

@@ -154,10 +154,29 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   auto logged = co_await host_.log(std::move(kept));
   if (!logged) co_return logged;
   if (newer) co_await change_pages();
+  if (directive_.notice() != 0) give_notice();
   settle();
   co_await start_pending();
   report_again();
   co_return {};
+}
+
+// Nothing begins any more, and what runs is told so: once, since a second signal often means haste.
+void HostJob::give_notice() {
+  for (const ProcessId process : wanted_here().members()) {
+    Local& local = processes_[process];
+    local = Local{};
+    local.epoch = epoch();
+    local.phase = Phase::exited;
+    local.row.set_what(cluster::Row::EXITED);
+    local.row.mutable_exit()->set_by_us(true);
+  }
+  if (std::exchange(noticed_, true) || keeper_ == nullptr) return;
+  keeper::Signal message;
+  message.set_number(directive_.notice());
+  for (const auto& [process, local] : processes_)
+    if (local.phase != Phase::exited && !local.stopping) message.add_ranks(process);
+  if (message.ranks_size() != 0) keeper_->send(KeeperMessage::signal, message);
 }
 
 // This host cannot start what it should; another may.
@@ -264,6 +283,8 @@ Task<void> HostJob::end_everything() {
     // Once the keeper has forgotten the job, nobody may take it for one that never began.
     cluster::HostRecord ending = record();
     ending.set_ending(true);
+    ending.set_end_grace_ns(end_->grace_ns());
+    ending.set_end_signal(end_->signal());
     ending.set_last_epoch(end_->epoch());
     auto logged = co_await host_.log(std::move(ending));
     if (!logged) co_return;
@@ -319,11 +340,14 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
   recorded_ = record.running();
+  noticed_ = directive_.notice() != 0;
   report_again();
   if (record.ending()) {
     end_.emplace();
     end_->set_job(job_);
     end_->set_epoch(record.last_epoch());
+    end_->set_grace_ns(record.end_grace_ns());
+    end_->set_signal(record.end_signal());
   }
   if (keeper != nullptr) {
     keeper_ = keeper;

@@ -110,6 +110,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  void give_notice();
   void give_up_wanted(const Error& why);
   void settle();
   void take_from_record();
@@ -176,6 +177,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
+  bool noticed_ = false;  // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
   bool resetting_ = false;
   bool over_ = false;

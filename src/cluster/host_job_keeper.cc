@@ -145,8 +145,9 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   cluster::Exit& told = *local.row.mutable_exit();
   told.set_code(exit.code);
   told.set_signal(exit.signal);
-  told.set_by_us(local.stopping);
-  told.set_error(classify_exit(exit, local.stopping, false));
+  const bool by_us = local.stopping || noticed_;
+  told.set_by_us(by_us);
+  told.set_error(classify_exit(exit, by_us, false));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);
