@@ -23,6 +23,8 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kAgentRestarts,
                                           &kSlowHosts,
                                           &kThunderingRestart,
+                                          &kServices,
+                                          &kStuck,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};

@@ -43,6 +43,10 @@ Json job_json(const cluster::JobInfo& info) {
                {"started", time_json(info.started_unix_ns())},
                {"ended", time_json(info.ended_unix_ns())}};
   if (info.hosts_size() != 0) json["hosts"] = std::vector(info.hosts().begin(), info.hosts().end());
+  if (info.leftovers_size() != 0) {
+    json["leftovers"] = Json::array();
+    for (const cluster::Row& row : info.leftovers()) json["leftovers"].push_back(row.message());
+  }
   if (!info.culprit().has_exit()) return json;
   const cluster::Exit& exit = info.culprit().exit();
   const RangeSet who = set_from(info.culprit().processes()).value_or(RangeSet());

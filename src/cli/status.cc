@@ -14,9 +14,12 @@ namespace tutti::cli {
 namespace {
 
 Json host_json(const cluster::HostStatus& host) {
-  return {{"node", host.node()},      {"name", host.name()},   {"address", host.address()},
-          {"alive", host.alive()},    {"slots", host.slots()}, {"free", host.free()},
-          {"version", host.version()}};
+  Json leftovers = Json::array();
+  for (const cluster::Leftover& leftover : host.leftovers())
+    leftovers.push_back({{"job", leftover.job()}, {"what", leftover.what()}});
+  return {{"node", host.node()},      {"name", host.name()},     {"address", host.address()},
+          {"alive", host.alive()},    {"slots", host.slots()},   {"free", host.free()},
+          {"version", host.version()}, {"leftovers", leftovers}};
 }
 
 void print_status(const cluster::StatusReply& status, const Machine& machine, int64_t now) {
@@ -30,6 +33,10 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
                fmt::format("{}", host.slots()), host.alive() ? fmt::format("{}", host.free()) : "-",
                host.address(), host.version()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
+  for (const cluster::HostStatus& host : status.hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n", host.name(),
+                 leftover.job(), leftover.what());
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {

@@ -212,10 +212,16 @@ std::string Agent::address_of(NodeId node) {
 
 void Agent::answer_query(NodeId from, const cluster::Query& query) {
   std::vector<cluster::ProcessInfo> processes;
-  for (const auto& [id, job] : jobs_)
-    if (query.job() == 0 || query.job() == id) job->describe(processes);
   cluster::HostInfos infos;
   cluster::HostInfo& info = *infos.add_hosts();
+  for (const auto& [id, job] : jobs_) {
+    if (query.job() != 0 && query.job() != id) continue;
+    job->describe(processes);
+    if (job->left_behind().empty()) continue;
+    cluster::Leftover& leftover = *info.add_leftovers();
+    leftover.set_job(id);
+    leftover.set_what(job->left_behind());
+  }
   info.set_host(node());
   for (cluster::ProcessInfo& process : processes) *info.add_processes() = std::move(process);
   const std::string bytes = infos.SerializeAsString();

@@ -87,6 +87,7 @@ class Coordinator {
   void on_exited(const cluster::Row& row, const RangeSet& processes);
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
+  void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void on_arrived(const cluster::Row& row);
   void on_value(const cluster::Row& row);
   void end_strangers(const RangeSet& hosts);

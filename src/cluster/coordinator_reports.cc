@@ -1,5 +1,6 @@
 // What a coordinator makes of what it hears.
 #include "cluster/coordinator.h"
+#include "cluster/report_fold.h"
 
 namespace tutti {
 namespace {
@@ -40,8 +41,8 @@ void Coordinator::on_row(const cluster::Row& row) {
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
-    case cluster::Row::ENDED: return on_ended(*hosts);
-    case cluster::Row::LEFT_BEHIND: *leftovers_.Add() = row; return on_ended(*hosts);
+    case cluster::Row::ENDED:
+    case cluster::Row::LEFT_BEHIND: note_leftovers(row, *hosts); return on_ended(*hosts);
     case cluster::Row::WELL:
       for (const ProcessId number : processes->members()) {
         Process& process = processes_[number];
@@ -121,6 +122,12 @@ void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes)
   cluster::Row hang = row;
   hang.mutable_exit()->set_error(job::HANG);
   failed(stuck, hang);
+}
+
+// Hosts say again and again what they could not end, and when they could.
+void Coordinator::note_leftovers(const cluster::Row& row, const RangeSet& hosts) {
+  remove_hosts(hosts, leftovers_);
+  if (row.what() == cluster::Row::LEFT_BEHIND) *leftovers_.Add() = row;
 }
 
 void Coordinator::on_ended(const RangeSet& hosts) {

@@ -104,6 +104,10 @@ class Head final : public TreeUser, private EventLogReader {
   void find_coordinators();
   void on_update(NodeId from, const cluster::JobUpdate& update);
   void on_final(Job& job);
+  // Hosts whose room the job has: all of its own, then those where something of it is left.
+  RangeSet held_by(const Job& job) const;
+  void settle_room(Job& job, const RangeSet& before);
+  void on_leftovers(Job* job, const cluster::JobReport& report);
   void grant(Job& job);
   Task<void> acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence);
   Task<void> send_durably(uint64_t job, uint32_t term, uint64_t sequence);

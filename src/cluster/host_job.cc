@@ -4,12 +4,10 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "cluster/end_descendants.h"
 
 namespace tutti {
 namespace {
-
-// After everything has ended, for pipes that somebody else holds.
-constexpr Duration kOutputPatience = 500ms;
 
 }  // namespace
 
@@ -45,6 +43,10 @@ void HostJob::on_end(const cluster::End& end) {
 
 void HostJob::on_ack(const cluster::Ack& ack) {
   fruitless_ = 0;
+  if (ack.released()) {
+    released_ = true;
+    alarm_.ring();
+  }
   for (const cluster::Ack::Ended& ended : ack.ended()) {
     const RangeSet processes = set_from(ended.processes()).value_or(RangeSet());
     for (auto& [process, local] : processes_)
@@ -79,7 +81,7 @@ RangeSet HostJob::running() const {
 
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
-  const Instant due = std::min(resend_at_, stalls_at_);
+  const Instant due = std::min({resend_at_, stalls_at_, pending_.empty() ? kNever : give_up_at_});
   return health_ == nullptr ? due : std::min(due, health_->due());
 }
 
@@ -103,6 +105,7 @@ Task<void> HostJob::run() {
     }
     if (!pending_.empty() && !adopting_) co_await start_pending();
     const Instant now = world_.clock().now();
+    if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
     if (stalls_at_ <= now) look_for_stalls();
     if (health_ != nullptr && health_->due() <= now) health_->look();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
@@ -244,6 +247,10 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
   TUTTI_LOG(debug, "stopping", {{"job", job_}, {"processes", processes.text()}});
+  const Instant now = world_.clock().now();
+  const bool long_time = grace >= kNever - now - kEndPatience;
+  const Instant give_up = long_time ? kNever : now + grace + kEndPatience;
+  give_up_at_ = give_up_at_ == kNever ? give_up : std::max(give_up_at_, give_up);
   message.set_grace_ns(to_ns(grace));
   message.set_number(number);
   keeper_->send(KeeperMessage::end, message);
@@ -255,13 +262,12 @@ Task<void> HostJob::start_pending() {
     return entry.second.stopping && entry.second.phase != Phase::exited;
   };
   if (pending_.empty() || keeper_ == nullptr || std::ranges::any_of(processes_, leaves)) co_return;
+  give_up_at_ = kNever;
   const RangeSet processes = std::exchange(pending_, {});
   // The keeper holds the last exit of a number until it may be used again.
   std::erase_if(sequences_, [&](const auto& held) {
     if (!processes.contains(held.second)) return false;
-    keeper::Acknowledge message;
-    message.add_sequences(held.first);
-    keeper_->send(KeeperMessage::acknowledge, message);
+    acknowledge(held.first);
     return true;
   });
   for (const ProcessId process : processes.members()) {
@@ -273,60 +279,6 @@ Task<void> HostJob::start_pending() {
     local.moved = world_.clock().now();
   }
   send_spawn(processes);
-}
-
-// Everything is ended, verified gone, and told, in that order.
-Task<void> HostJob::end_everything() {
-  pending_ = RangeSet();
-  next_.reset();
-  if (epoch() != 0) {
-    // Once the keeper has forgotten the job, nobody may take it for one that never began.
-    cluster::HostRecord ending = record();
-    ending.set_ending(true);
-    ending.set_end_grace_ns(end_->grace_ns());
-    ending.set_end_signal(end_->signal());
-    ending.set_last_epoch(end_->epoch());
-    auto logged = co_await host_.log(std::move(ending));
-    if (!logged) co_return;
-  }
-  if (keeper_ != nullptr && !running().empty()) {
-    stop(running(), Duration(end_->grace_ns()), end_->signal());
-    while (keeper_ != nullptr && !running().empty()) {
-      auto woken = co_await alarm_.until(kNever);
-      if (!woken) co_return;
-    }
-  }
-  std::string left_behind;
-  if (keeper_ != nullptr) {
-    resetting_ = true;
-    keeper_->send(KeeperMessage::reset, keeper::Reset());
-    while (keeper_ != nullptr && !reset_answer_) {
-      auto woken = co_await alarm_.until(kNever);
-      if (!woken) co_return;
-    }
-    left_behind = reset_answer_.value_or("");
-  }
-  co_await output_->finish(kOutputPatience);
-  if (Strand::current()->cancelled()) co_return;
-  if (keeper_ != nullptr) {
-    keeper_->set_user(nullptr);
-    host_.give_keeper_back(*std::exchange(keeper_, nullptr), left_behind.empty());
-  }
-  cluster::HostRecord gone;
-  gone.set_job(job_);
-  gone.set_ended(true);
-  gone.set_last_epoch(end_->epoch());
-  *gone.mutable_directive() = directive_;
-  gone.mutable_directive()->clear_spec();
-  host_.log_soon(gone);
-  cluster::JobReport report;
-  report.set_job(job_);
-  cluster::Row& row = *report.add_rows();
-  row.set_what(left_behind.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
-  row.set_message(left_behind);
-  set_pairs(RangeSet(host_.node()), row.mutable_hosts());
-  host_.report(directive_.coordinator(), report);
-  over_ = true;
 }
 
 // The keeper cannot say what it had: the log says what was started.

@@ -43,8 +43,8 @@ class JobHost {
   // With the next that is.
   virtual void log_soon(const cluster::HostRecord& record) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
-  // Clean, to be used again; or with leftovers, never again.
-  virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
+  // It is clean, and may be used again.
+  virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
   // What ranks add to the niceness of their keeper.
@@ -84,6 +84,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
+  // What of it could not be ended here; "" for nothing.
+  const std::string& left_behind() const { return left_behind_; }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.
@@ -117,6 +119,11 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
+  Task<bool> wait_for_ends();
+  Task<bool> reset_keeper();
+  Task<bool> wait_for_release();
+  void report_end(bool to_head);
+  void give_up_stuck();
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
@@ -146,6 +153,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
   void on_failure(const KeeperFrame& frame);
+  void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
 
   // Telling (host_job_reports.cc).
@@ -179,6 +187,9 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   bool report_due_ = false;
   bool noticed_ = false;  // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
+  std::string left_behind_;                  // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
+  bool released_ = false;                    // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;

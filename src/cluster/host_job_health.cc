@@ -88,9 +88,7 @@ void HostJob::kill_check(ProcessId process) {
 }
 
 void HostJob::on_check_exited(const keeper::Exited::Rank& rank) {
-  keeper::Acknowledge message;
-  message.add_sequences(rank.sequence());
-  keeper_->send(KeeperMessage::acknowledge, message);
+  acknowledge(rank.sequence());
   const Exit exit = to_exit(rank);
   if (health_ == nullptr) return;
   health_->on_command(rank.rank() - kFirstCheck,

@@ -128,13 +128,19 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   report_due_ = true;
 }
 
+void HostJob::acknowledge(uint64_t sequence) {
+  keeper::Acknowledge message;
+  message.add_sequences(sequence);
+  keeper_->send(KeeperMessage::acknowledge, message);
+}
+
 void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   // Those of before we came are told before anything else.
   if (adopting_) processes_[process].epoch = rank.epoch();
   const auto known = processes_.find(process);
   if (known == processes_.end()) return;
-  // Keepers of version 1 know no epochs.
-  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return;
+  // Keepers of version 1 know no epochs. One of before that was given up holds its number until now.
+  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return acknowledge(rank.sequence());
   Local& local = known->second;
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
@@ -147,7 +153,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   told.set_signal(exit.signal);
   const bool by_us = local.stopping || noticed_;
   told.set_by_us(by_us);
-  told.set_error(classify_exit(exit, by_us, false));
+  told.set_error(classify_exit(exit, by_us, exit.out_of_memory));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);

@@ -104,7 +104,9 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
-    info.set_state(local.phase == Phase::running  ? "running"
+    const bool left = !left_behind_.empty() && local.phase != Phase::exited;
+    info.set_state(left                           ? "left behind"
+                   : local.phase == Phase::running  ? "running"
                    : local.phase == Phase::exited ? "exited"
                                                   : "starting");
     info.set_health(health_text(process, local));

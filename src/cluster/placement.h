@@ -22,9 +22,9 @@ class Placement {
   // Moves these processes to hosts that live: a whole layout again.
   Result<Segments> replace(const job::Spec& spec, const Segments& layout,
                            const RangeSet& processes);
-  // Room that is taken, after a restart of the head, and given back.
-  void take(const job::Spec& spec, const Segments& layout);
-  void give_back(const job::Spec& spec, const Segments& layout);
+  // Room of these hosts that is taken, after a restart of the head, and given back.
+  void take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
+  void give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
 
   // Whether all hosts we know, alive or not, have as many slots as the job takes.
   Result<void> could_hold(const job::Spec& spec) const;
@@ -46,7 +46,7 @@ class Placement {
   Result<void> place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
                           const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into);
-  void change(const job::Spec& spec, const Segments& layout, bool taking);
+  void change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes, bool taking);
 
   std::vector<Host> hosts_;  // by number
   RangeSet alive_;
