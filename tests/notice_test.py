@@ -69,7 +69,7 @@ def test_the_notice_may_be_another_signal_and_comes_once(machine: Machine, tmp_p
     job = submit(machine, tmp_path, script, "1h", "SIGUSR1")
     preempting = machine.start("kill", "--notice", str(job))
     wait_until(lambda: saved(tmp_path) == ["noticed"] * 2, "both had the notice")
-    assert machine.job(job)["why"] == "preempted: ends within 1h"
+    assert machine.job(job)["why"] == "preempted: ends within 1 h 0 min"
     assert machine.job(job)["state"] == "running"
     machine.kill_hard("agent")
     machine.well("up")
