@@ -519,7 +519,13 @@ TEST_CASE("a coordinator that is read from the log gives the notice its time aga
   Coordinator read(bench.coordinator.record(), 1, bench.now);
   const CoordinatorOrders orders = read.take_orders();
   REQUIRE_FALSE(orders.parcels.empty());
-  CHECK(orders.parcels.back().message.directive().notice() == SIGTERM);
+  const cluster::Directive& again = orders.parcels.back().message.directive();
+  CHECK(again.notice() == SIGTERM);
+  cluster::JobReport report;
+  *report.add_rows() = row_of(cluster::Row::STARTED, read.epoch(), set("0-7"));
+  *report.add_rows() = row_of(cluster::Row::STARTED, read.epoch(), {}, read.nodes());
+  report.mutable_rows(1)->set_count(again.revision() + 1);
+  read.on_report(report, bench.now);
   read.on_time(bench.now + 19s);
   CHECK(read.state() < cluster::ENDING);
   read.on_time(bench.now + 20s);

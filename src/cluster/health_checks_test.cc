@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "cluster/ask_port.h"
 #include "world/sim/simulator.h"
 
@@ -133,11 +135,13 @@ Task<Result<void>> is_late(World& world) {
 
 TEST_CASE("a check that takes too long is killed and counts") { in_simulation(is_late); }
 
-// Answers one call after the other, as the text says; without a text it only listens.
+// Answers one call after the other, as the text says, once it has heard something.
 Task<void> serve(Listener& listener, std::string answer) {
   while (true) {
     auto stream = co_await listener.accept();
     if (!stream) co_return;
+    std::array<std::byte, 512> request;
+    (void)co_await (*stream)->read(request);
     const Bytes bytes = as_bytes(answer);
     if (!answer.empty()) (void)co_await (*stream)->write(bytes);
   }
