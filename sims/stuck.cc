@@ -1,5 +1,5 @@
-// A process that cannot be ended, as one that waits for a dead disk. Its job ends without it; while it
-// is there its slots are given to nobody, and when it is gone everything is as before.
+// A process that cannot be ended, as one that waits for a dead disk. Its job ends without it; while
+// it is there its slots are given to nobody, and when it is gone everything is as before.
 #include <csignal>
 
 #include "sims/cluster_stage.h"

@@ -23,7 +23,8 @@ class Stuck:
         become_root = shutil.copy(shutil.which("setpriv"), folder / "become-root")
         become_root.chmod(0o4755)
         script = f"""
-[ $RANK = 0 ] && setsid {become_root} --reuid=0 sh -c 'echo $$ > {self.place}; exec sleep 1000' >&- 2>&- &
+as_root="echo \\$\\$ > {self.place}; exec sleep 1000"
+[ $RANK = 0 ] && setsid {become_root} --reuid=0 sh -c "$as_root" >&- 2>&- &
 while ! [ -s {self.place} ]; do sleep 0.01; done
 sleep 1000
 """

@@ -121,7 +121,8 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   print_tree(shown);
   for (const cluster::HostInfo& host : reply->hosts())
     for (const cluster::Leftover& leftover : host.leftovers())
-      fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(), leftover.what());
+      fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
+                 leftover.what());
   if (shown.jobs.empty()) fmt::print("nothing runs\n");
   if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;

@@ -17,8 +17,8 @@ Json host_json(const cluster::HostStatus& host) {
   Json leftovers = Json::array();
   for (const cluster::Leftover& leftover : host.leftovers())
     leftovers.push_back({{"job", leftover.job()}, {"what", leftover.what()}});
-  return {{"node", host.node()},      {"name", host.name()},     {"address", host.address()},
-          {"alive", host.alive()},    {"slots", host.slots()},   {"free", host.free()},
+  return {{"node", host.node()},       {"name", host.name()},   {"address", host.address()},
+          {"alive", host.alive()},     {"slots", host.slots()}, {"free", host.free()},
           {"version", host.version()}, {"leftovers", leftovers}};
 }
 
@@ -35,8 +35,8 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
   for (const cluster::HostStatus& host : status.hosts())
     for (const cluster::Leftover& leftover : host.leftovers())
-      fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n", host.name(),
-                 leftover.job(), leftover.what());
+      fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
+                 host.name(), leftover.job(), leftover.what());
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {

@@ -43,14 +43,14 @@ Result<void> judge_http_reply(std::string_view reply) {
   constexpr std::string_view kVersion = "HTTP/1.";
   constexpr size_t kStatusAt = kVersion.size() + 2;
   constexpr size_t kStatusDigits = 3;
-  const std::string_view line = reply.substr(0, std::min(reply.find_first_of("\r\n"), reply.size()));
+  const std::string_view line =
+      reply.substr(0, std::min(reply.find_first_of("\r\n"), reply.size()));
   const std::string_view status =
       line.size() < kStatusAt ? std::string_view() : line.substr(kStatusAt, kStatusDigits);
-  const bool understood = line.starts_with(kVersion) && line.size() != reply.size() &&
-                          status.size() == kStatusDigits && line[kStatusAt - 1] == ' ' &&
-                          std::ranges::all_of(status, is_digit) &&
-                          (line.size() == kStatusAt + kStatusDigits ||
-                           line[kStatusAt + kStatusDigits] == ' ');
+  const bool understood =
+      line.starts_with(kVersion) && line.size() != reply.size() && status.size() == kStatusDigits &&
+      line[kStatusAt - 1] == ' ' && std::ranges::all_of(status, is_digit) &&
+      (line.size() == kStatusAt + kStatusDigits || line[kStatusAt + kStatusDigits] == ' ');
   if (!understood) {
     std::string shown(line.substr(0, kMostShownBytes));
     std::ranges::replace_if(shown, [](char c) { return c < ' ' || c > '~'; }, '?');

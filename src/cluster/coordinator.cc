@@ -238,7 +238,7 @@ void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
     return;
   }
   if (end_at_) return set_phase(processes, Phase::idle);  // they have ended for the notice
-  const RangeSet fresh = processes.minus(restart_);  // others go down with what failed before
+  const RangeSet fresh = processes.minus(restart_);       // others go down with what failed before
   if (fresh.empty()) return;
   const bool first = restart_.empty();
   if (first) {
@@ -423,7 +423,8 @@ void Coordinator::look_for_end() {
     done = done && counts_[index].done == numbers_.count(index);
   }
   if (end_at_ && !(any && done)) return look_for_end_of_notice();
-  if (any && done) begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
+  if (any && done)
+    begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
 }
 
 void Coordinator::set_state(cluster::JobState state, std::string why) {

@@ -478,7 +478,8 @@ cluster::Row noticed(std::string_view processes, uint64_t epoch) {
 }
 
 TEST_CASE("whoever ends within the notice is no failure, and the last of them ends the job") {
-  job::Spec spec = spec_of({{.name = "data", .kind = job::Role::SERVICE, .count = 1}, {.count = 4}});
+  job::Spec spec =
+      spec_of({{.name = "data", .kind = job::Role::SERVICE, .count = 1}, {.count = 4}});
   spec.set_notice_ns(to_ns(20s));
   CoordinatorBench bench(appointment_of(spec));
   bench.obey();

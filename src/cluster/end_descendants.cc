@@ -53,10 +53,9 @@ std::string with_names(Processes& processes, const Pids& pids) {
     if (texts.size() == kMostNamed) break;
     texts.push_back(name_process(processes, pid));
   }
-  return fmt::format("{}{}", fmt::join(texts, ", "),
-                     pids.size() > kMostNamed
-                         ? fmt::format(" and {} more", pids.size() - kMostNamed)
-                         : "");
+  return fmt::format(
+      "{}{}", fmt::join(texts, ", "),
+      pids.size() > kMostNamed ? fmt::format(" and {} more", pids.size() - kMostNamed) : "");
 }
 
 Task<void> kill_group(World& world, ProcessGroup& group, Instant give_up) {

@@ -203,8 +203,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   } else {
     // Hosts without a job have nothing to say.
     RangeSet busy;
-    for (const auto& [id, job] : jobs_)
-      busy.add(held_by(*job));
+    for (const auto& [id, job] : jobs_) busy.add(held_by(*job));
     hosts = hosts.common(busy);
   }
   const uint64_t key = next_query_++;

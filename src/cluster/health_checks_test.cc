@@ -101,7 +101,7 @@ Task<Result<void>> begins_late(World& world) {
     ++looks;
   }
   CHECK(world.clock().now() - start >= 4s + 2 * 5s);  // the third that counts
-  CHECK(looks >= 8);                                   // soon at first, and then less often
+  CHECK(looks >= 8);                                  // soon at first, and then less often
   co_await bench.checks.end();
   co_return {};
 }
@@ -187,9 +187,9 @@ TEST_CASE("a port is well when it takes a call, and says 2xx when asked for a pa
 }
 
 TEST_CASE("what is not the beginning of an HTTP reply is not well, whatever it is") {
-  for (const char* reply : {"", "H", "HTTP/1.", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 2", "HTTP/1.1 200",
-                            "HTTP/1.1 20x OK\n", "HTTP/1.1 2000\n", "HTTP/2 200\r\n", "200 OK\r\n",
-                            "\r\nHTTP/1.1 200 OK\r\n"})
+  for (const char* reply : {"", "H", "HTTP/1.", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 2",
+                            "HTTP/1.1 200", "HTTP/1.1 20x OK\n", "HTTP/1.1 2000\n",
+                            "HTTP/2 200\r\n", "200 OK\r\n", "\r\nHTTP/1.1 200 OK\r\n"})
     CHECK_MESSAGE(judge_http_reply(reply).error().code() == Code::corrupt, reply);
   CHECK(judge_http_reply("HTTP/1.0 200\r\n").has_value());
   CHECK(judge_http_reply("HTTP/1.1 299 \n").has_value());

@@ -7,9 +7,7 @@
 #include "cluster/end_descendants.h"
 
 namespace tutti {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 HostJob::HostJob(JobHost& host, uint64_t job)
     : host_(host),

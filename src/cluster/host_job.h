@@ -105,7 +105,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
-    bool well = false;  // once
+    bool well = false;     // once
     bool stalled = false;  // or ill; its row says why
   };
 
@@ -185,7 +185,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
-  bool noticed_ = false;  // whoever ends from now on does so because we asked
+  bool noticed_ = false;                     // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
   std::string left_behind_;                  // what cannot be ended; empty: nothing
   Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then

@@ -1,6 +1,6 @@
-// How a job ends on a host: everything is asked to end, verified gone, and told, in that order. What
-// cannot be ended is told by name, again and again, until it is gone by itself: so long the head
-// gives its slots to nobody.
+// How a job ends on a host: everything is asked to end, verified gone, and told, in that order.
+// What cannot be ended is told by name, again and again, until it is gone by itself: so long the
+// head gives its slots to nobody.
 #include <algorithm>
 
 #include "base/log.h"

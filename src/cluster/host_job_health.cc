@@ -101,9 +101,8 @@ void HostJob::on_check_refused(uint32_t rank, const Error& why) {
 
 // Whether the keeper has tried all that it was told to start, but for checks.
 bool HostJob::all_tried() const {
-  return pending_.empty() && !adopting_ && std::ranges::all_of(asked_, [](const RangeSet& ranks) {
-    return is_check(ranks.front());
-  });
+  return pending_.empty() && !adopting_ &&
+         std::ranges::all_of(asked_, [](const RangeSet& ranks) { return is_check(ranks.front()); });
 }
 
 }  // namespace tutti

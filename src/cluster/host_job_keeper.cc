@@ -139,7 +139,8 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   if (adopting_) processes_[process].epoch = rank.epoch();
   const auto known = processes_.find(process);
   if (known == processes_.end()) return;
-  // Keepers of version 1 know no epochs. One of before that was given up holds its number until now.
+  // Keepers of version 1 know no epochs. One of before that was given up holds its number until
+  // now.
   if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return acknowledge(rank.sequence());
   Local& local = known->second;
   sequences_[rank.sequence()] = process;

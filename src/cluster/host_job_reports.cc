@@ -105,10 +105,10 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
     const bool left = !left_behind_.empty() && local.phase != Phase::exited;
-    info.set_state(left                           ? "left behind"
-                   : local.phase == Phase::running  ? "running"
-                   : local.phase == Phase::exited ? "exited"
-                                                  : "starting");
+    info.set_state(left                            ? "left behind"
+                   : local.phase == Phase::running ? "running"
+                   : local.phase == Phase::exited  ? "exited"
+                                                   : "starting");
     info.set_health(health_text(process, local));
     const tutti_control_page* page =
         pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);

@@ -67,8 +67,8 @@ Task<void> three_deaths(Kept& kept) {
 TEST_CASE("a keeper tells whom the kernel killed for memory") {
   Simulator sim{{.seed = 5, .hosts = 1}};
   add_programs(sim);
-  auto ran = sim.run(
-      testing::beside_keeper(sim.host(0), three_deaths, true, kHighestKeeperVersion), 1h);
+  auto ran =
+      sim.run(testing::beside_keeper(sim.host(0), three_deaths, true, kHighestKeeperVersion), 1h);
   REQUIRE_OK(ran);
 }
 

@@ -1,7 +1,6 @@
 #include "cluster/report_fold.h"
 
 #include <algorithm>
-
 #include <map>
 #include <string>
 
@@ -42,7 +41,8 @@ void remove_hosts(const RangeSet& hosts, google::protobuf::RepeatedPtrField<clus
     const RangeSet left = set_from(row.hosts()).value_or(RangeSet()).minus(hosts);
     set_pairs(left, row.mutable_hosts());
   }
-  const auto gone = std::ranges::remove_if(rows, [](const auto& row) { return row.hosts().empty(); });
+  const auto gone =
+      std::ranges::remove_if(rows, [](const auto& row) { return row.hosts().empty(); });
   rows.erase(gone.begin(), gone.end());
 }
 

@@ -1,5 +1,5 @@
-// Where cgroups are, from the texts of /proc/self/mountinfo and /proc/self/cgroup. A controller of ""
-// means version 2, which has one hierarchy for all; any other is one of version 1.
+// Where cgroups are, from the texts of /proc/self/mountinfo and /proc/self/cgroup. A controller of
+// "" means version 2, which has one hierarchy for all; any other is one of version 1.
 #pragma once
 
 #include <string>

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "tutti-";  // people find ours; no name is one of cgroup's own
 constexpr size_t kMostNameBytes = 200;
-constexpr int kMostDepth = 16;              // of groups that members made themselves
-constexpr int kKillRounds = 100;            // without cgroup.kill: forks may outrun a round
+constexpr int kMostDepth = 16;    // of groups that members made themselves
+constexpr int kKillRounds = 100;  // without cgroup.kill: forks may outrun a round
 constexpr int kRemoveTries = 10;
 constexpr int kSweepTries = 100;
 constexpr auto kRemovePause = 1ms;  // the kernel is busy with the last member that long
@@ -75,7 +75,8 @@ void add_members(int folder, int depth, std::vector<pid_t>& members) {
 
 // When a process started, in the kernel's ticks; 0 when only its exit status is left.
 Result<uint64_t> process_start(pid_t pid) {
-  TRY(const std::string text, read_kernel_file(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str()));
+  TRY(const std::string text,
+      read_kernel_file(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str()));
   // The name may hold anything; after it come the fields from the third on.
   constexpr int kFieldsToStart = 19;
   std::string_view rest(text);
@@ -259,7 +260,8 @@ int group_folder(const ProcessGroup& group) {
 std::vector<std::string> group_parents(std::string_view mounts, std::string_view own_groups) {
   const std::string_view own = own_cgroup(own_groups, "");
   std::vector<std::string> parents;
-  for (const CgroupMount& mount : cgroup_mounts(mounts, "")) parents.push_back(mount.folder_of(own));
+  for (const CgroupMount& mount : cgroup_mounts(mounts, ""))
+    parents.push_back(mount.folder_of(own));
   return parents;
 }
 

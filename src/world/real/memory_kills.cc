@@ -51,8 +51,7 @@ Result<uint64_t> MemoryKills::count(const ProcessGroup* group) {
     for (std::string& file : memory_kill_files(mounts, own))
       if (file_.empty() && read_kills(AT_FDCWD, file.c_str())) file_ = std::move(file);
   }
-  if (file_.empty())
-    return fail(Code::unsupported, "no memory controller counts for this process");
+  if (file_.empty()) return fail(Code::unsupported, "no memory controller counts for this process");
   return read_kills(AT_FDCWD, file_.c_str());
 }
 

@@ -2,7 +2,8 @@
 //
 // Version 2 counts in memory.events wherever the memory controller is on, for everything below:
 // the group's own file is asked first, then those of the cgroups it is in, innermost first. Version
-// 1 counts in memory.oom_control, for the members of that very cgroup: ours, which ranks are in too.
+// 1 counts in memory.oom_control, for the members of that very cgroup: ours, which ranks are in
+// too.
 #pragma once
 
 #include <string>

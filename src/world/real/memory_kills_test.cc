@@ -7,7 +7,8 @@ namespace tutti {
 TEST_CASE("what the kernel killed for memory is read from cgroups of either version") {
   CHECK(*parse_memory_kills("low 0\nhigh 0\nmax 31\noom 2\noom_kill 7\noom_group_kill 1\n") == 7);
   CHECK(*parse_memory_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n") == 3);
-  for (const char* text : {"", "oom_kill", "oom_kill \n", "oom_kill x\n", "oom_kill 1x\n", "oom 3\n"})
+  for (const char* text :
+       {"", "oom_kill", "oom_kill \n", "oom_kill x\n", "oom_kill 1x\n", "oom 3\n"})
     CHECK(parse_memory_kills(text).error().code() == Code::unsupported);
 }
 

@@ -78,7 +78,8 @@ void ProcessTable::set_stuck(pid_t pid, bool stuck) {
   if (found == entries_.end() || found->second.process == nullptr) return;
   Entry& entry = found->second;
   entry.stuck = stuck;
-  if (!stuck && entry.late_end) entry.process->life_.end(entry.late_end->code, entry.late_end->signal);
+  if (!stuck && entry.late_end)
+    entry.process->life_.end(entry.late_end->code, entry.late_end->signal);
 }
 
 char ProcessTable::state_of(pid_t pid) const {
