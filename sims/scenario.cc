@@ -24,6 +24,8 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kSlowHosts,
                                           &kThunderingRestart,
                                           &kScale,
+                                          &kServices,
+                                          &kStuck,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};

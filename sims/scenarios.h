@@ -19,6 +19,8 @@ extern const Scenario kAgentRestarts;
 extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
 extern const Scenario kScale;
+extern const Scenario kServices;
+extern const Scenario kStuck;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

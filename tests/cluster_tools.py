@@ -19,6 +19,16 @@ class Machine:
         self.command = [str(TUTTI)]
         self.environment = os.environ | {"TUTTI_HOME": str(self.home), MARK: mark, "USER": "ada"}
 
+    def become(self, user: int, folder: Path) -> None:
+        """From now on everything here is done as that user, who gets a copy of what it needs."""
+        for path in [folder, *folder.parents[:2]]:
+            path.chmod(0o755)
+        folder.chmod(0o777)
+        os.chown(self.home, user, user)
+        program = shutil.copy(TUTTI, folder / "tutti")
+        drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        self.command = [*drop, str(program)]
+
     def __call__(self, *words: str | Path, **more) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.command, *words],

@@ -56,6 +56,7 @@ Task<Result<int>> show_jobs(Cluster& cluster, JobsOptions options) {
 struct KillOptions {
   uint64_t job = 0;
   std::optional<Duration> grace;
+  bool notice = false;
   bool json = false;
 };
 
@@ -69,6 +70,7 @@ Task<Result<int>> kill_job(Cluster& cluster, KillOptions options) {
   cluster::KillRequest request;
   request.set_job(options.job);
   request.set_grace_ns(options.grace ? to_ns(*options.grace) : -1);
+  request.set_preempt(options.notice);
   auto killed = co_await cluster.client->ask(api::kKill, std::move(request));
   if (!killed) co_return fail(std::move(killed).error());
   Patient listener;
@@ -77,7 +79,9 @@ Task<Result<int>> kill_job(Cluster& cluster, KillOptions options) {
   if (options.json) {
     fmt::print("{}\n", dump_json(job_json(*info)));
   } else {
-    fmt::print("job {} ({}): {}\n", info->job(), info->name(), state_name(info->state()));
+    const bool says_more = info->state() == cluster::KILLED_BY_USER && info->why() != "killed";
+    fmt::print("job {} ({}): {}{}\n", info->job(), info->name(), state_name(info->state()),
+               says_more ? ", " + info->why() : "");
   }
   co_return 0;
 }
@@ -128,6 +132,8 @@ int kill(int argc, char** argv) {
   std::string grace;
   app.add_option("JOB", options.job, "its number, see `tutti jobs`")->required();
   app.add_option("--grace", grace, "from SIGTERM to SIGKILL (the job's own): 0s, 10s, 1m");
+  app.add_flag("--notice", options.notice,
+               "preempt it: first its notice_signal, and its notice's time to save and end");
   app.add_flag("--json", options.json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
   if (!grace.empty()) {

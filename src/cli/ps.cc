@@ -23,6 +23,7 @@ constexpr size_t kMostPids = 8;
 struct Likeness {
   std::string state;
   uint64_t step = 0;
+  std::string health;
   auto operator<=>(const Likeness&) const = default;
 };
 struct Alike {
@@ -36,6 +37,11 @@ using Roles = std::map<std::pair<uint32_t, std::string>, Hosts>;  // by their fi
 std::string pids_text(const std::vector<int64_t>& pids) {
   if (pids.size() <= kMostPids) return fmt::format("{}", fmt::join(pids, " "));
   return fmt::format("{} … {} ({} of them)", pids.front(), pids.back(), pids.size());
+}
+
+std::string state_text(const Likeness& likeness) {
+  if (likeness.health.empty()) return likeness.state;
+  return fmt::format("{}, {}", likeness.state, likeness.health);
 }
 
 struct Shown {
@@ -52,7 +58,8 @@ struct Shown {
 void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
-  Alike& alike = roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
+  const Likeness likeness{process.state(), process.step(), process.health()};
+  Alike& alike = roles[{first, process.role()}][process.host()][likeness];
   alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
 }
@@ -72,7 +79,7 @@ void print_tree(const Shown& shown) {
       Table table({"    HOST", "RANKS", "STATE", "STEP", "PIDS"});
       for (const auto& [host, rows] : hosts)
         for (const auto& [likeness, alike] : rows)
-          table.add({"    " + shown.name_of(host), alike.ranks.text(), likeness.state,
+          table.add({"    " + shown.name_of(host), alike.ranks.text(), state_text(likeness),
                      likeness.step == 0 ? "-" : fmt::format("{}", likeness.step),
                      pids_text(alike.pids)});
       fmt::print("{}", table.text(colour));
@@ -104,6 +111,10 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
     co_return 0;
   }
   print_tree(shown);
+  for (const cluster::HostInfo& host : reply->hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
+                 leftover.what());
   if (shown.jobs.empty()) fmt::print("nothing runs\n");
   if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;

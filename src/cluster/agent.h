@@ -100,7 +100,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Task<Result<void>> log(cluster::HostRecord record) override;
   void log_soon(const cluster::HostRecord& record) override;
   Task<Result<KeeperSession*>> take_keeper() override;
-  void give_keeper_back(KeeperSession& keeper, bool clean) override;
+  void give_keeper_back(KeeperSession& keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
   int rank_nice() const override { return options_->rank_nice; }
   HostJob& add_job(uint64_t job);

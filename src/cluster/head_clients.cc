@@ -110,6 +110,7 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
   end.set_signal(request.signal());
   end.set_preempted(request.preempt());
   end.set_why(request.preempt() ? "preempted" : "killed");
+  job->end = end;
   send(job->coordinator, message);
   return {};
 }
@@ -228,6 +229,15 @@ cluster::StatusReply Head::status(bool brief) const {
     host.set_version(about.version());
   }
   for (const auto& [id, job] : jobs_) {
+    for (const cluster::Row& row : job->leftovers) {
+      const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
+      for (cluster::HostStatus& host : *status.mutable_hosts()) {
+        if (!hosts.contains(host.node())) continue;
+        cluster::Leftover& leftover = *host.add_leftovers();
+        leftover.set_job(id);
+        leftover.set_what(row.message());
+      }
+    }
     if (is_over(job->state)) continue;
     if (job->placed) status.set_running_jobs(status.running_jobs() + 1);
     if (!job->placed) status.set_queued_jobs(status.queued_jobs() + 1);
@@ -244,8 +254,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   } else {
     // Hosts without a job have nothing to say.
     RangeSet busy;
-    for (const auto& [id, job] : jobs_)
-      if (job->placed && !is_over(job->state)) busy.add(nodes_of(job->layout));
+    for (const auto& [id, job] : jobs_) busy.add(held_by(*job));
     hosts = hosts.common(busy);
   }
   const uint64_t key = next_query_++;

@@ -13,6 +13,7 @@
 
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
+#include "cluster/health_checks.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/keeper_session.h"
@@ -42,8 +43,8 @@ class JobHost {
   // With the next that is.
   virtual void log_soon(const cluster::HostRecord& record) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
-  // Clean, to be used again; or with leftovers, never again.
-  virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
+  // It is clean, and may be used again.
+  virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
   // What ranks add to the niceness of their keeper.
@@ -53,7 +54,12 @@ class JobHost {
   ~JobHost() = default;
 };
 
-class HostJob final : private KeeperUser {
+// Checks of services by command are ranks of the keeper too, numbered from here on: no job has as
+// many processes.
+constexpr uint32_t kFirstCheck = 1U << 31;
+constexpr bool is_check(uint32_t rank) { return rank >= kFirstCheck; }
+
+class HostJob final : private KeeperUser, private HealthChecks::Owner {
  public:
   HostJob(JobHost& host, uint64_t job);
   ~HostJob();
@@ -78,6 +84,8 @@ class HostJob final : private KeeperUser {
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
+  // What of it could not be ended here; "" for nothing.
+  const std::string& left_behind() const { return left_behind_; }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.
@@ -98,26 +106,44 @@ class HostJob final : private KeeperUser {
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
-    bool stalled = false;
+    bool well = false;     // once
+    bool stalled = false;  // or ill; its row says why
   };
 
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  void give_notice();
   void give_up_wanted(const Error& why);
   void settle();
   void take_from_record();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
-  void look_for_stalls();
+  Task<bool> wait_for_ends();
+  Task<bool> reset_keeper();
+  Task<bool> wait_for_release();
+  void report_end(bool to_head);
+  void give_up_stuck();
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
 
+  // How those that run are doing (host_job_health.cc).
+  void begins(ProcessId process, Local& local);
+  void look_for_stalls();
+  void stalls(Local& local, std::string why);
+  void run_check(ProcessId process) override;
+  void kill_check(ProcessId process) override;
+  void on_health() override;
+  void on_check_exited(const keeper::Exited::Rank& rank);
+  void on_check_refused(uint32_t rank, const Error& why);
+  bool all_tried() const;
+
   // Starting (host_job_spawn.cc).
+  keeper::Spawn common_spawn(const job::Role& role) const;
   void send_spawn(const RangeSet& processes);
-  void add_rank(ProcessId process, keeper::Spawn& spawn);
+  keeper::Spawn::Rank& add_rank(ProcessId process, keeper::Spawn& spawn) const;
   uint32_t slot_for(ProcessId process);
 
   // The keeper's answers (host_job_keeper.cc).
@@ -128,12 +154,14 @@ class HostJob final : private KeeperUser {
   void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
   void on_failure(const KeeperFrame& frame);
+  void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
 
   // Telling (host_job_reports.cc).
   void send_report(bool all);
   cluster::JobReport make_report(bool all) const;
   bool anything_untold() const;
+  std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
   World& world_;
@@ -151,13 +179,18 @@ class HostJob final : private KeeperUser {
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
   std::vector<RangeSet> asked_;              // spawns the keeper has not answered
+  std::unique_ptr<HealthChecks> health_;     // once something runs whose health is asked for
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
+  bool noticed_ = false;                     // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
+  std::string left_behind_;                  // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
+  bool released_ = false;                    // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;

@@ -440,6 +440,10 @@ class Haunted final : public Processes {
   }
   pid_t own_pid() const override { return inner_.own_pid(); }
   std::string name_of(pid_t pid) override { return pid == kGhost ? "ghost" : inner_.name_of(pid); }
+  char state_of(pid_t pid) override { return pid == kGhost ? 'D' : inner_.state_of(pid); }
+  Result<uint64_t> memory_kills(const ProcessGroup* group) override {
+    return inner_.memory_kills(group);
+  }
 
  private:
   Processes& inner_;
@@ -468,7 +472,7 @@ Task<void> haunted_reset(Kept& kept) {
   ghosts.haunted = true;
   auto reset = co_await kept.client->reset();
   REQUIRE(!reset.has_value());
-  CHECK(reset.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(reset.error().text().find("4711 (ghost, state D)") != std::string::npos);
   auto things = co_await kept.client->list();
   CHECK(things->ranks.size() == 1);  // what is left is still held
   const auto exit = co_await next_exit(kept);
@@ -477,7 +481,7 @@ Task<void> haunted_reset(Kept& kept) {
   auto refused = co_await kept.client->spawn(job(kept, "sleep", 1));
   REQUIRE(!refused.has_value());
   CHECK(refused.error().code() == Code::unavailable);
-  CHECK(refused.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(refused.error().text().find("4711 (ghost, state D)") != std::string::npos);
   ghosts.haunted = false;
   auto again = co_await kept.client->reset();
   CHECK(again.has_value());
