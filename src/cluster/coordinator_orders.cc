@@ -1,4 +1,5 @@
 // What a coordinator tells others.
+#include <algorithm>
 #include <array>
 
 #include "base/hash.h"
@@ -37,6 +38,9 @@ cluster::Message Coordinator::directive() const {
   set_pairs(start_, directive.mutable_start());
   set_pairs(stop_, directive.mutable_stop());
   set_pairs(dead_, directive.mutable_dead());
+  if (std::ranges::find(gang_epochs_, 0) == gang_epochs_.end())
+    directive.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
+  directive.set_store(epoch_of(appointment_.term(), lives_));
   directive.set_members(appointment_.members());
   directive.set_master_address(appointment_.master_address());
   // Nobody can promise that a port is free on another host; each epoch tries another.
@@ -106,6 +110,7 @@ std::string Coordinator::text() const {
 }
 
 CoordinatorOrders Coordinator::take_orders() {
+  if (desk_) send_letters();
   if (!acks_.empty() && state_ != cluster::ENDING) {
     cluster::Message message;
     message.mutable_ack()->set_job(job());

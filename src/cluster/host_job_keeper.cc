@@ -15,12 +15,20 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
     case KeeperMessage::exited: on_exited(frame); break;
     case KeeperMessage::arenas: on_arenas(std::move(frame)); break;
     case KeeperMessage::failure: on_failure(frame); break;
-    case KeeperMessage::done:
-      if (resetting_) reset_answer_ = "";
-      break;
+    case KeeperMessage::done: on_done(); break;
     default: break;
   }
   alarm_.ring();
+}
+
+void HostJob::on_done() {
+  if (asked_.empty()) {
+    if (resetting_) reset_answer_ = "";
+    return;
+  }
+  const Asked asked = std::move(asked_.front());
+  asked_.pop_front();
+  if (asked.what == Asked::What::assign) on_assigned(asked);
 }
 
 void HostJob::on_spawned(KeeperFrame frame) {
@@ -29,9 +37,16 @@ void HostJob::on_spawned(KeeperFrame frame) {
   size_t next = 0;
   for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
     const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
-    if (adopting_ && !rank.spare()) processes_[rank.rank()].epoch = rank.epoch();
+    if (rank.spare()) {
+      std::vector<Handle> outputs;
+      for (size_t i = 0; i < handles; ++i) outputs.push_back(std::move(frame.handles[next + i]));
+      on_spare_spawned(rank, std::move(outputs));
+      next += handles;
+      continue;
+    }
+    if (adopting_) processes_[rank.rank()].epoch = rank.epoch();
     const auto known = processes_.find(rank.rank());
-    if (known != processes_.end() && !rank.spare()) {
+    if (known != processes_.end()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
       local.moved = world_.clock().now();
@@ -56,7 +71,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
     adopting_ = false;
     if (!end_) settle();
   } else if (!asked_.empty()) {
-    asked_.erase(asked_.begin());
+    asked_.pop_front();
   }
 }
 
@@ -83,17 +98,19 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   if (!frame.parse(failure)) return;
   const Error error = to_error(failure);
   TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
-  if (resetting_) {
+  if (asked_.empty() && resetting_) {
     reset_answer_ = error.text();
     return;
   }
-  if (asked_.empty()) {
+  if (asked_.empty() || asked_.front().what == Asked::What::spares) {
     TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
+    if (!asked_.empty()) forget_unstarted_spares();
     return;
   }
-  const RangeSet processes = asked_.front();
-  asked_.erase(asked_.begin());
-  for (const ProcessId process : processes.members()) {
+  const Asked asked = std::move(asked_.front());
+  asked_.pop_front();
+  if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
+  for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
     local.stopping = false;
@@ -110,7 +127,7 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
   for (const keeper::Exited::Rank& rank : exited.ranks())
-    if (!rank.spare()) note_exit(rank.rank(), rank);
+    rank.spare() ? on_spare_exited(rank) : note_exit(rank.rank(), rank);
   report_due_ = true;
 }
 
@@ -144,6 +161,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   event.mutable_exit()->set_lived_ns(rank.lived_ns());
   output_->note(std::move(event));
   local.stopping = false;
+  if (exchange_ != nullptr) exchange_->look_again();
 }
 
 void HostJob::on_keeper_gone(const Error& why) {
@@ -153,6 +171,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   pages_capacity_ = 0;
   slots_.clear();
   asked_.clear();
+  spares_.clear();
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
@@ -164,6 +183,7 @@ void HostJob::on_keeper_gone(const Error& why) {
     local.row.mutable_exit()->set_signal(SIGKILL);
     local.row.mutable_exit()->set_error(job::KILLED);
   }
+  if (exchange_ != nullptr) exchange_->look_again();
   report_due_ = true;
   alarm_.ring();
 }

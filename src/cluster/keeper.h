@@ -93,6 +93,7 @@ class Keeper {
   Result<void> drop_arena(const std::string& name);
   HeldArena* find_arena(const std::string& name);
   Task<void> watch(HeldRank& held);
+  void note_exit(const HeldRank& held, const Exit& exit);
   void tell_siblings(const HeldRank& held, uint64_t sequence);
   Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
                                 uint64_t sequence);
