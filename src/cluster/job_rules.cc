@@ -301,7 +301,7 @@ class RoleRules {
       complaints_.add("spares", "is for gangs; a {} starts afresh", kind_word());
     if (!role_.preload().empty() && role_.spares() == 0)
       complaints_.add("preload", "is what spares import, and there are none; add: spares = 1");
-    if (role_.spares() != 0 && !role_.command().empty())
+    if (role_.spares() != 0 && is(job::Role::GANG) && !role_.command().empty())
       if (auto parked = spare_command(role_); !parked)
         complaints_.add("spares", "{}", parked.error().message());
     for (const std::string& module : role_.preload()) {

@@ -81,7 +81,7 @@ inline std::string script_of(const std::string& program) {
   REQUIRE(program == "spare");
   return "[ -n \"$TUTTI_SPARE_FD\" ] || exec sleep 1000; "
          "code=$(tr '\\0' '\\n' <&$TUTTI_SPARE_FD | sed -n 's/^CODE=//p'); "
-         "[ -n \"$code\" ] && echo >&$TUTTI_SPARE_FD; "
+         "trap '' PIPE; echo >&$TUTTI_SPARE_FD; trap - PIPE; "
          "[ -n \"$STAY\" ] && sleep 1000; exit ${code:-9}";
 }
 
