@@ -23,6 +23,7 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kAgentRestarts,
                                           &kSlowHosts,
                                           &kThunderingRestart,
+                                          &kExchange,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,13 @@ RANKS = 16
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    cluster = Cluster(f"exchange-{request.node.name}")
-    cluster.head.well("up", "--slots", "4")
+def four_hosts(empty_cluster: Cluster) -> Cluster:
+    """Four machines with four slots each; what they start finds our package."""
+    empty_cluster.head.well("up", "--slots", "4")
     for name in ("b", "c", "d"):
-        cluster.join(name, 4)
-    yield cluster
-    cluster.end()
+        empty_cluster.join(name, 4)
+    empty_cluster.head.environment["PYTHONPATH"] = str(ROOT / "python")
+    return empty_cluster
 
 
 SAY = """
@@ -43,7 +42,6 @@ def job_file(folder: Path, script: str, **keys) -> Path:
     lines = [
         'name = "exchange"',
         f"folder = {json.dumps(str(folder))}",
-        f"environment = {{ PYTHONPATH = {json.dumps(str(ROOT / 'python'))} }}",
         "[gang.worker]",
         f"command = {json.dumps([sys.executable, '-u', 'rank.py'])}",
     ]
@@ -81,26 +79,26 @@ def count(folder: Path, pattern: str) -> int:
     return len(list(folder.glob(pattern)))
 
 
-def test_sixteen_ranks_on_four_hosts_meet(cluster: Cluster, tmp_path: Path) -> None:
-    job = submit(cluster.head, job_file(tmp_path, ALL_TO_ALL))
+def test_sixteen_ranks_on_four_hosts_meet(four_hosts: Cluster, tmp_path: Path) -> None:
+    job = submit(four_hosts.head, job_file(tmp_path, ALL_TO_ALL))
     (tmp_path / "go").touch()
-    cluster.head.wait_for(job, "succeeded")
+    four_hosts.head.wait_for(job, "succeeded")
     assert said(tmp_path) == {rank: ["again"] for rank in range(RANKS)}
 
 
 @pytest.mark.parametrize("victims", ["coordinator", "another", "all", "head"])
 def test_ranks_that_wait_outlive_their_agents(
-    cluster: Cluster, tmp_path: Path, victims: str
+    four_hosts: Cluster, tmp_path: Path, victims: str
 ) -> None:
-    job = submit(cluster.head, job_file(tmp_path, ALL_TO_ALL))
+    job = submit(four_hosts.head, job_file(tmp_path, ALL_TO_ALL))
     wait_until(lambda: count(tmp_path, "waits.*") == RANKS - 1, "all but one wait")
-    head, *others = cluster.machines
+    head, *others = four_hosts.machines
     if victims == "coordinator":
         killed = [(head, "agent")]
     elif victims == "another":
         killed = [(others[0], "agent")]
     elif victims == "all":
-        killed = [(machine, "agent") for machine in cluster.machines]
+        killed = [(machine, "agent") for machine in four_hosts.machines]
     else:
         killed = [(head, "head")]
     for machine, program in killed:
@@ -114,7 +112,7 @@ def test_ranks_that_wait_outlive_their_agents(
         wait_until(lambda: count(tmp_path, "waits.*") == RANKS, "the last comes")
         head.well("up")
     (tmp_path / "go").touch()
-    assert cluster.head.wait_for(job, "succeeded")["restarts"] == 0
+    assert four_hosts.head.wait_for(job, "succeeded")["restarts"] == 0
 
 
 STALE = """
@@ -139,16 +137,16 @@ STALE = """
 """
 
 
-def test_what_was_exchanged_before_a_restart_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_was_exchanged_before_a_restart_is_gone(four_hosts: Cluster, tmp_path: Path) -> None:
     path = job_file(
         tmp_path, STALE, count=4, per_host=1, strategy='"one_for_all"', restarts="{delay = '0s'}"
     )
-    job = submit(cluster.head, path)
+    job = submit(four_hosts.head, path)
     wait_until(lambda: count(tmp_path, "put.*") == 4, "all have put")
     (tmp_path / "second").touch()
-    first = next(process for process in cluster.head.json("ps") if process["rank"] == 0)
+    first = next(process for process in four_hosts.head.json("ps") if process["rank"] == 0)
     os.kill(first["pid"], signal.SIGKILL)
-    assert cluster.head.wait_for(job, "succeeded")["restarts"] == 1
+    assert four_hosts.head.wait_for(job, "succeeded")["restarts"] == 1
     texts = said(tmp_path)
     assert sorted(texts) == [0, 1, 2, 3]
     for rank, lines in texts.items():
@@ -170,12 +168,12 @@ LATE = """
 """
 
 
-def test_a_timeout_names_who_is_missing(cluster: Cluster, tmp_path: Path) -> None:
-    job = submit(cluster.head, job_file(tmp_path, LATE, count=8))
+def test_a_timeout_names_who_is_missing(four_hosts: Cluster, tmp_path: Path) -> None:
+    job = submit(four_hosts.head, job_file(tmp_path, LATE, count=8))
     wanted = "barrier 'all here' did not open within 1 s; missing: ranks 2-3,5 of 8"
     told = {rank: [wanted] for rank in (0, 1, 4, 6, 7)}
     wait_until(lambda: said(tmp_path) == told, "all are told of the three")
-    cluster.head.well("kill", str(job), "--grace", "0")
+    four_hosts.head.well("kill", str(job), "--grace", "0")
 
 
 LIMITS = """
@@ -198,9 +196,9 @@ LIMITS = """
 """
 
 
-def test_limits_and_owners_are_told(cluster: Cluster, tmp_path: Path) -> None:
-    job = submit(cluster.head, job_file(tmp_path, LIMITS, count=2))
-    cluster.head.wait_for(job, "succeeded")
+def test_limits_and_owners_are_told(four_hosts: Cluster, tmp_path: Path) -> None:
+    job = submit(four_hosts.head, job_file(tmp_path, LIMITS, count=2))
+    four_hosts.head.wait_for(job, "succeeded")
     assert said(tmp_path)[1] == [
         "a name or key has 1 to 256 bytes, not 257",
         "a value has at most 65536 bytes, not 65537; put larger things in files",

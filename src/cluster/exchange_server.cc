@@ -58,7 +58,8 @@ Task<ExchangeAnswer> ExchangeServer::answer(Stream& stream) {
     job->on_spare_ready(request->process);
     co_return ExchangeAnswer{};
   }
-  co_return co_await HostExchange::ask(job->exchange(), std::move(*request));
+  std::shared_ptr<HostExchange> exchange = job->exchange();
+  co_return co_await HostExchange::ask(std::move(exchange), std::move(*request));
 }
 
 }  // namespace tutti

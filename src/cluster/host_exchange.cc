@@ -24,7 +24,7 @@ std::string epoch_text(uint64_t epoch) {
   return fmt::format("{}.{}", epoch >> 32, epoch & 0xffffffff);
 }
 
-std::string seconds_text(int64_t ns) { return fmt::format("{:g} s", static_cast<double>(ns) / 1e9); }
+std::string seconds_text(int64_t ns) { return fmt::format("{:.3g} s", static_cast<double>(ns) / 1e9); }
 
 }  // namespace
 
