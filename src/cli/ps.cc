@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kMostPids = 8;
 
 struct Likeness {
+  bool spare = false;  // after those that have ranks
   std::string state;
   uint64_t step = 0;
   auto operator<=>(const Likeness&) const = default;
@@ -52,9 +53,18 @@ struct Shown {
 void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
-  Alike& alike = roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
-  alike.ranks.add(process.index());
+  const std::string state = process.state() + (process.from_spare() ? ", was a spare" : "");
+  Alike& alike = roles[{first, process.role()}][process.host()]
+                      [{process.spare(), state, process.step()}];
+  if (!process.spare()) alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
+}
+
+// "2 spares ready" in the place of a state.
+std::string state_text(const Likeness& likeness, const Alike& alike) {
+  if (!likeness.spare) return likeness.state;
+  const size_t count = alike.pids.size();
+  return fmt::format("{} spare{} {}", count, count == 1 ? "" : "s", likeness.state);
 }
 
 void print_tree(const Shown& shown) {
@@ -72,7 +82,8 @@ void print_tree(const Shown& shown) {
       Table table({"    HOST", "RANKS", "STATE", "STEP", "PIDS"});
       for (const auto& [host, rows] : hosts)
         for (const auto& [likeness, alike] : rows)
-          table.add({"    " + shown.name_of(host), alike.ranks.text(), likeness.state,
+          table.add({"    " + shown.name_of(host), likeness.spare ? "-" : alike.ranks.text(),
+                     state_text(likeness, alike),
                      likeness.step == 0 ? "-" : fmt::format("{}", likeness.step),
                      pids_text(alike.pids)});
       fmt::print("{}", table.text(colour));
@@ -85,7 +96,8 @@ Json process_json(const cluster::ProcessInfo& process, const Shown& shown) {
           {"role", process.role()},   {"rank", process.index()},
           {"pid", process.pid()},     {"host", shown.name_of(process.host())},
           {"state", process.state()}, {"step", process.step()},
-          {"epoch", process.epoch()}};
+          {"epoch", process.epoch()}, {"spare", process.spare()},
+          {"from_spare", process.from_spare()}};
 }
 
 Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
