@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kBoot = 2s;
 constexpr Duration kSettling = 30s;
-constexpr Duration kPatience = 10min;
+constexpr Duration kPatience = 5min;
 constexpr Duration kAskPause = 50ms;
 // By then a process that was told that its epoch is over has been ended, through all faults.
 constexpr Duration kOverPatience = 3min;

@@ -24,6 +24,7 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kSlowHosts,
                                           &kThunderingRestart,
                                           &kExchange,
+                                          &kSpares,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};

@@ -19,6 +19,7 @@ extern const Scenario kAgentRestarts;
 extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
 extern const Scenario kExchange;
+extern const Scenario kSpares;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

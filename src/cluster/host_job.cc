@@ -107,11 +107,11 @@ Task<void> HostJob::run() {
       continue;
     }
     if (!pending_.empty() && !adopting_) co_await start_pending();
-    tend_spares();
     const Instant now = world_.clock().now();
     if (stalls_at_ <= now) look_for_stalls();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
     if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
+    tend_spares();
     if ((next_ && !adopting_) || end_) continue;
     const Instant due = next_due();
     auto woken = co_await alarm_.until(due);

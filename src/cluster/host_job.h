@@ -128,7 +128,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   };
   // What the keeper has not answered; it does so in order.
   struct Asked {
-    enum class What : uint8_t { ranks, spares, assign } what = What::ranks;
+    enum class What : uint8_t { arena, ranks, spares, assign } what = What::ranks;
     RangeSet processes = {};
     uint32_t spare = 0;
   };
@@ -177,6 +177,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
   void on_done();
+  void finish_adopting();
   void on_failure(const KeeperFrame& frame);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
 

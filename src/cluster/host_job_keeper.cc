@@ -67,12 +67,14 @@ void HostJob::on_spawned(KeeperFrame frame) {
             {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
-  if (adopting_) {
-    adopting_ = false;
-    if (!end_) settle();
-  } else if (!asked_.empty()) {
-    asked_.pop_front();
-  }
+  if (!adopting_ && !asked_.empty()) asked_.pop_front();
+}
+
+// The keeper has told all that it has.
+void HostJob::finish_adopting() {
+  adopting_ = false;
+  report_due_ = true;
+  if (!end_) settle();
 }
 
 void HostJob::take_slot(Local& local, uint64_t slot) {
@@ -83,7 +85,10 @@ void HostJob::take_slot(Local& local, uint64_t slot) {
 
 void HostJob::on_arenas(KeeperFrame frame) {
   keeper::Arenas arenas;
-  if (!frame.parse(arenas) || arenas.arenas_size() == 0 || frame.handles.empty()) return;
+  if (!frame.parse(arenas)) return;
+  if (adopting_ && arenas.last()) finish_adopting();
+  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.pop_front();
+  if (arenas.arenas_size() == 0 || frame.handles.empty()) return;
   auto pages = ControlPages::open(world_, frame.handles.front());
   if (!pages) {
     TUTTI_LOG(warn, "no control pages", {{"job", job_}, {"why", pages.error().text()}});
@@ -102,14 +107,15 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     reset_answer_ = error.text();
     return;
   }
-  if (asked_.empty() || asked_.front().what == Asked::What::spares) {
+  const bool unasked = asked_.empty();
+  const Asked asked = unasked ? Asked{.what = Asked::What::arena} : std::move(asked_.front());
+  if (!unasked) asked_.pop_front();
+  if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
+  if (asked.what == Asked::What::spares) forget_unstarted_spares();
+  if (asked.what != Asked::What::ranks) {
     TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
-    if (!asked_.empty()) forget_unstarted_spares();
     return;
   }
-  const Asked asked = std::move(asked_.front());
-  asked_.pop_front();
-  if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
   for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;

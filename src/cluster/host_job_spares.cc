@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cluster/host_job.h"
 #include "cluster/spare_command.h"
+#include "world/fault.h"
 
 namespace tutti {
 namespace {
@@ -81,7 +82,6 @@ void HostJob::end_spares(size_t role) {
 
 // The keeper could not start them: the next try is as after a death.
 void HostJob::forget_unstarted_spares() {
-  asked_.pop_front();
   for (auto spare = spares_.begin(); spare != spares_.end();) {
     if (spare->second.pid != 0) {
       ++spare;
@@ -166,6 +166,7 @@ void HostJob::on_assigned(const Asked& asked) {
   local.pid = spare.pid;
   local.moved = world_.clock().now();
   local.from_spare = true;
+  TUTTI_PROBE("host job: a spare took a rank");
   if (local.phase == Phase::starting) local.phase = Phase::running;
   TUTTI_LOG(info, "a spare took a rank",
             {{"job", job_}, {"process", process}, {"pid", spare.pid}});
@@ -184,10 +185,12 @@ void HostJob::on_not_assigned(const Asked& asked, const Error& why) {
   TUTTI_LOG(warn, "a spare took no rank", {{"job", job_}, {"why", why.text()}});
   const ProcessId process = asked.processes.front();
   Local& local = processes_[process];
-  if (!local.stopping && !end_) {
+  TUTTI_PROBE("host job: a spare did not live to take its rank");
+  if (!local.stopping && !end_ && local.epoch == epoch()) {
     spawn_cold(numbers_->role_of(process), asked.processes);
     return;
   }
+  // What is to run here now is in a newer directive, which we have or are about to obey.
   local.phase = Phase::exited;
   local.stopping = false;
   local.row.set_what(cluster::Row::EXITED);

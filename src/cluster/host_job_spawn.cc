@@ -90,6 +90,7 @@ void HostJob::make_arena() {
   keeper::CreateArena arena;
   arena.set_name(kControlArena);
   arena.set_size_bytes(pages_capacity_ * kControlPageBytes);
+  asked_.push_back({.what = Asked::What::arena});
   keeper_->send(KeeperMessage::create_arena, arena);
 }
 
