@@ -79,7 +79,16 @@ ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
       roster_(sim.hosts(), options.fan_out),
       agents_(sim.hosts()),
       agent_pids_(sim.hosts()),
-      keep_lives_(sim.hosts() <= kMostHostsWithLedger) {}
+      keep_lives_(sim.hosts() <= kMostHostsWithLedger) {
+  auto agents = std::make_shared<AgentOptions>();
+  agents->folder = "/agent";
+  agents->slots = options_.slots;
+  agents->keeper.command = {"keeper"};
+  agents->warm_keepers = options_.warm_keepers;
+  agents->announce = false;
+  agents->address_of = [this](NodeId node) { return roster_.address(node).text(); };
+  agent_options_ = std::move(agents);
+}
 
 void ClusterStage::start() {
   const auto stage = shared_from_this();
@@ -147,24 +156,20 @@ Task<int> ClusterStage::agent_program(SimProcess& process) {
 
 Task<Result<void>> ClusterStage::run_agent(World& world, SimHost& host) {
   const std::unique_ptr<wire::Seals> seals = roster_.seals(host);
-  AgentOptions options;
-  options.tree = roster_.options(host.index());
-  options.listen = roster_.address(host.index());
-  options.folder = "/agent";
-  options.slots = options_.slots;
-  options.keeper.command = {"keeper"};
-  options.warm_keepers = options_.warm_keepers;
-  options.announce = false;
-  options.address_of = [this](NodeId node) { return roster_.address(node).text(); };
-  Agent agent(world, *seals, std::move(options));
+  const std::unique_ptr<Agent> agent = make_agent(world, host.index(), *seals);
   // A crash destroys the frame without running it: the place must be freed then too.
   struct Standing {
     Agent*& place;
     ~Standing() { place = nullptr; }
   };
   const Standing standing{agents_[host.index()]};
-  agents_[host.index()] = &agent;
-  co_return co_await agent.run();
+  agents_[host.index()] = agent.get();
+  co_return co_await agent->run();
+}
+
+std::unique_ptr<Agent> ClusterStage::make_agent(World& world, uint32_t host, wire::Seals& seals) {
+  AgentPlace place{.tree = roster_.options(host), .listen = roster_.address(host), .api = {}};
+  return std::make_unique<Agent>(world, seals, agent_options_, std::move(place));
 }
 
 Task<Result<void>> ClusterStage::run_init(SimHost& host) {

@@ -72,6 +72,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<Result<void>> run_head(SimHost& host);
   Task<Result<void>> keep_head(SimHost& host);
   Task<Result<void>> run_agent(World& world, SimHost& host);
+  std::unique_ptr<Agent> make_agent(World& world, uint32_t host, wire::Seals& seals);
   Task<Result<void>> run_init(SimHost& host);
   Task<int> agent_program(SimProcess& process);
   static Task<int> keeper_program(SimProcess& process);
@@ -84,13 +85,14 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Simulator& sim_;
   StageOptions options_;
   Roster roster_;
+  std::shared_ptr<const AgentOptions> agent_options_;
   std::vector<std::unique_ptr<SubmittedJob>> jobs_;
   Head* head_ = nullptr;
   std::vector<Agent*> agents_;
   std::vector<pid_t> agent_pids_;
   std::multiset<Life> alive_;
   std::set<Life> started_;
-  std::map<uint64_t, uint64_t> published_;  // the newest epoch that did, by job
+  std::map<uint64_t, uint64_t> published_;          // the newest epoch that did, by job
   std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number
   uint64_t lives_ = 0;
   bool keep_lives_;

@@ -25,6 +25,7 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kThunderingRestart,
                                           &kExchange,
                                           &kSpares,
+                                          &kScale,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};
@@ -99,6 +100,7 @@ Outcome run_scenario(const Scenario& scenario, SimulatorOptions options, Duratio
   outcome.virtual_ns = sim.now_ns();
   outcome.events = sim.events();
   outcome.trace_hash = sim.trace_hash();
+  outcome.figures = sim.figures();
   if (result) return outcome;
   outcome.error = result.error().text();
   explain(sim, outcome);

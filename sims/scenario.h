@@ -36,6 +36,7 @@ struct Outcome {
   int64_t virtual_ns = 0;
   uint64_t events = 0;
   uint64_t trace_hash = 0;
+  std::vector<Figure> figures;           // what it measured
   std::vector<std::string> last_notes;   // what was done to hosts
   std::vector<std::string> last_events;  // of the host that failed, then of all
 };

@@ -20,6 +20,7 @@ extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
 extern const Scenario kExchange;
 extern const Scenario kSpares;
+extern const Scenario kScale;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

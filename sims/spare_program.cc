@@ -33,8 +33,7 @@ Task<void> tell_ready(SimProcess& process) {
 }  // namespace
 
 Task<std::string> wait_for_rank(SimProcess& process) {
-  auto stream =
-      process.take_stream(static_cast<int>(number_of(process.variable(kSpareVariable))));
+  auto stream = process.take_stream(static_cast<int>(number_of(process.variable(kSpareVariable))));
   if (!stream) co_return "";
   const auto import = Duration(static_cast<int64_t>(process.random().below(to_ns(kSlowestImport))));
   auto slept = co_await process.clock().sleep(import);

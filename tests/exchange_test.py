@@ -1,4 +1,4 @@
-"""Ranks that meet through their agents: barriers and values, while programs around them are killed."""
+"""Ranks that meet through their agents, while programs around them are killed."""
 
 import json
 import os

@@ -31,9 +31,9 @@ REQUEST = struct.Struct("<IHHQQQQqIIII")
 ANSWER = struct.Struct("<IHHQII")
 # As in the runtime.
 CODES = (
-    "cancelled deadline invalid not_found exists denied unavailable exhausted corrupt unsupported "
-    "io internal"
-).split()
+    *("cancelled", "deadline", "invalid", "not_found", "exists", "denied", "unavailable"),
+    *("exhausted", "corrupt", "unsupported", "io", "internal"),
+)
 
 # An agent that was killed is started again within seconds.
 FIRST_PAUSE_S = 0.02

@@ -21,22 +21,26 @@ Task<Result<void>> serve_users(Event& started, AgentApi& api, Listener& here, Li
   co_return co_await serving.join();
 }
 
-AgentOptions agent_options(const DaemonContext& context, const wire::Identity& identity,
-                           const Address& api) {
-  const Machine& machine = context.machine;
-  const Address listen = *Address::parse(machine.listen);
-  AgentOptions options;
-  options.tree.self = identity;
+AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
+                       const Address& listen, const Address& api) {
+  AgentPlace place;
+  place.tree.self = identity;
   tree::Place head;
   head.set_node(kHead);
   head.set_address(machine.head_tree);
-  options.tree.places = {head};
-  options.listen = Address::tcp(listen.host, 0);
+  place.tree.places = {head};
+  place.listen = Address::tcp(listen.host, 0);
+  place.api = Address::tcp(listen.host, api.port).text();
+  return place;
+}
+
+AgentOptions agent_options(const DaemonContext& context) {
+  const Machine& machine = context.machine;
+  AgentOptions options;
   options.folder = context.home.agent_folder();
   options.slots = machine.slots != 0 ? machine.slots : usable_cores();
   options.keeper.command = {"/proc/self/exe", "keeper"};
   options.keeper.environment = own_environment();
-  options.api = Address::tcp(listen.host, api.port).text();
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
   return options;
 }
@@ -56,9 +60,11 @@ Task<Result<void>> body(DaemonContext& context) {
   if (!anywhere) co_return fail(anywhere.error().context("listen for users"));
 
   Event started;
-  AgentOptions options = agent_options(context, credential->identity, (*anywhere)->address());
-  options.started = [&started] { started.set(); };
-  Agent agent(world, *credential->seals, std::move(options));
+  auto options = std::make_shared<AgentOptions>(agent_options(context));
+  options->started = [&started] { started.set(); };
+  AgentPlace place =
+      agent_place(machine, credential->identity, listen, (*anywhere)->address());
+  Agent agent(world, *credential->seals, std::move(options), std::move(place));
   AgentApi api(world, *credential->seals, agent, credential->identity);
   Scope strands;
   strands.spawn(agent.run());

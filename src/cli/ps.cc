@@ -54,8 +54,8 @@ void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
   const std::string state = process.state() + (process.from_spare() ? ", was a spare" : "");
-  Alike& alike = roles[{first, process.role()}][process.host()]
-                      [{process.spare(), state, process.step()}];
+  Alike& alike =
+      roles[{first, process.role()}][process.host()][{process.spare(), state, process.step()}];
   if (!process.spare()) alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
 }
@@ -92,11 +92,16 @@ void print_tree(const Shown& shown) {
 }
 
 Json process_json(const cluster::ProcessInfo& process, const Shown& shown) {
-  return {{"job", process.job()},     {"process", process.process()},
-          {"role", process.role()},   {"rank", process.index()},
-          {"pid", process.pid()},     {"host", shown.name_of(process.host())},
-          {"state", process.state()}, {"step", process.step()},
-          {"epoch", process.epoch()}, {"spare", process.spare()},
+  return {{"job", process.job()},
+          {"process", process.process()},
+          {"role", process.role()},
+          {"rank", process.index()},
+          {"pid", process.pid()},
+          {"host", shown.name_of(process.host())},
+          {"state", process.state()},
+          {"step", process.step()},
+          {"epoch", process.epoch()},
+          {"spare", process.spare()},
           {"from_spare", process.from_spare()}};
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "sims/scenario.h"
 #include "world/real/clock.h"
+#include "world/real/this_process.h"
 
 namespace tutti::cli {
 
@@ -78,6 +79,7 @@ Result<Plan> make_plan(const Options& options) {
   Plan plan;
   TRY(plan.scenario, sims::find_scenario(options.scenario));
   plan.simulator.seed = options.seed;
+  plan.simulator.memory_in_use = memory_in_use;
   plan.simulator.hosts = options.hosts.value_or(plan.scenario->hosts);
   if (plan.simulator.hosts > kMostHosts)
     return fail(Code::invalid, "--hosts is at most {}", kMostHosts);
@@ -117,6 +119,8 @@ void print_json(const Run& run, const Plan& plan) {
         {{"name", place->name}, {"kind", probe ? "probe" : "fault"}, {"hits", place->hits.load()}});
   }
   const sims::Outcome& outcome = run.outcome;
+  Json figures = Json::object();
+  for (const Figure& figure : outcome.figures) figures[figure.name] = figure.value;
   const Json line = {{"scenario", plan.scenario->name},
                      {"seed", run.seed},
                      {"hosts", plan.simulator.hosts},
@@ -128,6 +132,7 @@ void print_json(const Run& run, const Plan& plan) {
                      {"wall_s", run.wall_s},
                      {"events", outcome.events},
                      {"trace_hash", fmt::format("{:016x}", outcome.trace_hash)},
+                     {"figures", figures},
                      {"places", places},
                      {"notes", outcome.last_notes},
                      {"last_events", outcome.last_events},
@@ -158,6 +163,8 @@ void print_text(const Run& run, const Plan& plan) {
   fmt::print("  trace hash  {:016x}\n", outcome.trace_hash);
   fmt::print("  costs       {} (measured on {} with {})\n", costs.name, costs.measured_on,
              costs.measured_with);
+  for (const Figure& figure : outcome.figures)
+    fmt::print("  {:<11} {:g}\n", figure.name, figure.value);
   print_places();
   if (outcome.error.empty()) return;
   fmt::print("\nwhat was done to hosts last:\n");

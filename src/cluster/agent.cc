@@ -23,44 +23,65 @@ cluster::Message parse(Bytes body) {
 
 }  // namespace
 
-Agent::Agent(World& world, wire::Seals& seals, AgentOptions options)
-    : world_(world), seals_(seals), options_(std::move(options)), time_(world.clock()) {}
+Agent::Agent(World& world, wire::Seals& seals, std::shared_ptr<const AgentOptions> options,
+             AgentPlace place)
+    : world_(world),
+      seals_(seals),
+      options_(std::move(options)),
+      beginning_(std::make_unique<Found>()),
+      time_(world.clock()) {
+  beginning_->place = std::move(place);
+}
 
 Agent::~Agent() = default;
 
+// What is needed only at first does not stay in the frame of whoever runs for long.
 Task<Result<void>> Agent::run() {
-  EventLogOptions log_options{.folder = options_.folder + "/log"};
-  auto log = co_await EventLog::open(world_, std::move(log_options), *this);
-  if (!log) co_return fail(log.error().context("open the agent's log"));
-  log_ = std::move(*log);
-  Address address = options_.listen;
-  auto listener = co_await world_.network().listen(std::move(address));
-  if (!listener) co_return fail(listener.error().context("listen for the tree"));
-  if (options_.tree.address.empty()) options_.tree.address = (*listener)->address().text();
-  cluster::HostAbout about;
-  about.set_name(options_.tree.self.name);
-  about.set_address(options_.tree.address);
-  about.set_slots(options_.slots);
-  about.set_api(options_.api);
-  about.set_version(std::string(kVersion));
-  options_.tree.about = about.SerializeAsString();
-  tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(options_.tree), *this);
-
+  auto begun = co_await begin();
+  if (!begun) co_return begun;
   Scope strands;
   strands_ = &strands;
   co_await adopt_all();
-  if (options_.started) options_.started();
-  strands.spawn(tree_->run(**listener));
-  strands.spawn(keep_time());
+  beginning_.reset();
+  if (options_->started) options_->started();
+  tree_->start(*listener_, strands);
+  ring_time();
   auto joined = co_await strands.join();
   strands_ = nullptr;
   const Shield until_done;
+  co_await let_go();
+  co_return joined;
+}
+
+Task<Result<void>> Agent::begin() {
+  EventLogOptions log_options{.folder = options_->folder + "/log"};
+  auto log = co_await EventLog::open(world_, std::move(log_options), *this);
+  if (!log) co_return fail(log.error().context("open the agent's log"));
+  log_ = std::move(*log);
+  AgentPlace& place = beginning_->place;
+  auto listener = co_await world_.network().listen(std::move(place.listen));
+  if (!listener) co_return fail(listener.error().context("listen for the tree"));
+  listener_ = std::move(*listener);
+  if (place.tree.address.empty()) place.tree.address = listener_->address().text();
+  cluster::HostAbout about;
+  about.set_name(place.tree.self.name);
+  about.set_address(place.tree.address);
+  about.set_slots(options_->slots);
+  about.set_api(place.api);
+  about.set_version(std::string(kVersion));
+  place.tree.about = about.SerializeAsString();
+  tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(place.tree), *this);
+  co_return {};
+}
+
+// The keepers stay, with what they keep.
+Task<void> Agent::let_go() {
+  co_await tree_->finish();
   for (const auto& keeper : keepers_) {
     keeper->leave();
     (void)co_await keeper->strands().join();
   }
   (void)co_await log_->close();
-  co_return joined;
 }
 
 void Agent::on_parcel(NodeId from, Bytes body) {
@@ -187,7 +208,7 @@ void Agent::remember_node() {
 }
 
 void Agent::on_attached() {
-  if (options_.announce) {
+  if (options_->announce) {
     remember_node();
     cluster::Message message;
     cluster::HostAbout& about = *message.mutable_about();
@@ -212,7 +233,7 @@ Result<NodeId> Agent::admit(const tree::Attach& attach, const wire::Peer& peer) 
 }
 
 std::string Agent::address_of(NodeId node) {
-  return options_.address_of ? options_.address_of(node) : std::string();
+  return options_->address_of ? options_->address_of(node) : std::string();
 }
 
 void Agent::answer_query(NodeId from, const cluster::Query& query) {

@@ -3,7 +3,6 @@
 // touching what it supervises.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,16 +17,21 @@
 
 namespace tutti {
 
-struct AgentOptions {
+// Where in the tree.
+struct AgentPlace {
   TreeOptions tree;
-  Address listen;      // a port of 0 is chosen by the kernel
+  Address listen;   // a port of 0 is chosen by the kernel
+  std::string api;  // where users ask it, for the head to tell them
+};
+
+// A million agents in one simulation share one.
+struct AgentOptions {
   std::string folder;  // its log, sockets and what jobs print
   uint32_t slots = 1;
   StartKeeperOptions keeper;                      // group and linger are the agent's to choose
   bool use_groups = true;                         // of the kernel, for its keepers
   size_t warm_keepers = 1;                        // started before a job wants them
   bool announce = true;                           // the head does not know this host beforehand
-  std::string api;                                // where users ask it, for the head to tell them
   int rank_nice = 0;                              // what ranks add to the niceness of their keeper
   std::function<void()> started;                  // jobs of before were found again
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
@@ -35,7 +39,8 @@ struct AgentOptions {
 
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
  public:
-  Agent(World& world, wire::Seals& seals, AgentOptions options);
+  Agent(World& world, wire::Seals& seals, std::shared_ptr<const AgentOptions> options,
+        AgentPlace place);
   ~Agent() override;
 
   // Until cancelled. What runs goes on.
@@ -55,14 +60,24 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   size_t idle_keepers() const { return idle_keepers_.size(); }
 
  private:
+  // Of an agent before us, in the log.
+  struct Found {
+    AgentPlace place;
+    std::map<uint64_t, cluster::HostRecord> jobs;
+    std::map<uint64_t, std::vector<cluster::ExchangeRecord>> exchanges;
+    std::map<uint64_t, cluster::CoordinatorRecord> coordinators;
+  };
   struct Hosted {
     explicit Hosted(Coordinator coordinator) : coordinator(std::move(coordinator)) {}
     Coordinator coordinator;
-    std::deque<CoordinatorOrders> orders;  // behind one that waits for the log
-    uint64_t serial = 0;                   // another one for each appointment
+    std::vector<CoordinatorOrders> orders;  // behind one that waits for the log
+    uint64_t serial = 0;                    // another one for each appointment
     bool waiting = false;
     bool carrying = false;
   };
+
+  Task<Result<void>> begin();
+  Task<void> let_go();
 
   // TreeUser (agent.cc).
   void on_parcel(NodeId from, Bytes body) override;
@@ -88,9 +103,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Task<Result<void>> logged(uint64_t sequence) override;
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper, bool clean) override;
-  std::string agent_socket() const override { return options_.folder + "/agent.sock"; }
-  std::string exchange_socket() const override { return options_.folder + "/exchange.sock"; }
-  int rank_nice() const override { return options_.rank_nice; }
+  std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
+  std::string exchange_socket() const override { return options_->folder + "/exchange.sock"; }
+  int rank_nice() const override { return options_->rank_nice; }
   HostJob& add_job(uint64_t job);
   Task<void> run_job(HostJob& job);
   Task<void> remove_old_output();
@@ -110,6 +125,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Task<void> write_log();
   void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
+  void ring_time();
   Task<Result<void>> keep_time();
 
   // EventLogReader.
@@ -120,7 +136,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   World& world_;
   wire::Seals& seals_;
-  AgentOptions options_;
+  std::shared_ptr<const AgentOptions> options_;
+  std::unique_ptr<Found> beginning_;  // until we run
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<TreeNode> tree_;
   std::unique_ptr<EventLog> log_;
   std::map<uint64_t, std::unique_ptr<HostJob>> jobs_;
@@ -128,16 +146,14 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
   std::vector<std::unique_ptr<KeeperSession>> keepers_;
   std::vector<KeeperSession*> idle_keepers_;
-  std::map<uint64_t, cluster::HostRecord> found_;             // in the log, at the start
-  std::map<uint64_t, std::vector<cluster::ExchangeRecord>> found_exchanges_;  // likewise
-  std::map<uint64_t, cluster::CoordinatorRecord> appointed_;  // in the log, at the start
   uint64_t next_serial_ = 1;
-  std::deque<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
+  std::vector<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
   std::vector<Alarm*> job_watchers_;
   std::unique_ptr<ExchangeServer> exchange_server_;  // from the first job on
-  NodeId logged_node_ = kHead;  // our number, as the log has it
+  NodeId logged_node_ = kHead;                       // our number, as the log has it
   Alarm time_;
   Scope* strands_ = nullptr;
+  bool keeping_time_ = false;
   bool snapshotting_ = false;
   bool writing_ = false;
 };

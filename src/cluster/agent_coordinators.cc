@@ -78,7 +78,7 @@ void Agent::carry_out(Hosted& hosted) {
     forget_coordinator(job);
     return;
   }
-  time_.ring();
+  ring_time();
 }
 
 void Agent::forget_coordinator(uint64_t job) {
@@ -88,7 +88,7 @@ void Agent::forget_coordinator(uint64_t job) {
   const std::string bytes = record.SerializeAsString();
   log_->post(bytes);
   coordinators_.erase(job);
-  time_.ring();
+  ring_time();
 }
 
 // Records that nobody waits for shall not wait for ever.
@@ -118,7 +118,7 @@ Task<void> Agent::carry_out_durably(uint64_t job, uint64_t serial) {
     if (hosted == nullptr || hosted->serial != serial) co_return;
     // Those that came meanwhile have their records behind this one.
     const CoordinatorOrders orders = std::move(hosted->orders.front());
-    hosted->orders.pop_front();
+    hosted->orders.erase(hosted->orders.begin());
     post(orders);
     hosted = coordinating(job);
     if (hosted == nullptr || hosted->serial != serial) co_return;
@@ -128,7 +128,13 @@ Task<void> Agent::carry_out_durably(uint64_t job, uint64_t serial) {
   }
 }
 
-// One strand for the clocks of all coordinators, and for what has to be tidied.
+void Agent::ring_time() {
+  time_.ring();
+  if (strands_ != nullptr && !std::exchange(keeping_time_, true)) strands_->spawn(keep_time());
+}
+
+// One strand for the clocks of all coordinators, and for what has to be tidied; only while there
+// are any.
 Task<Result<void>> Agent::keep_time() {
   while (true) {
     reap_keepers();
@@ -149,9 +155,12 @@ Task<Result<void>> Agent::keep_time() {
       carry_out(*hosted);
       if (Hosted* still = coordinating(job)) due = std::min(due, still->coordinator.due());
     }
+    if (due == kNever) break;
     auto woken = co_await time_.until(due);
     if (!woken) co_return woken;
   }
+  keeping_time_ = false;
+  co_return {};
 }
 
 }  // namespace tutti

@@ -43,7 +43,7 @@ Task<void> Agent::run_job(HostJob& job) {
   co_await job.run();
   if (!job.over()) co_return;
   past_.emplace_back(job.job(), job.output());
-  if (past_.size() > kPastJobs) past_.pop_front();
+  if (past_.size() > kPastJobs) past_.erase(past_.begin());
   const bool printed = job.output()->used();
   jobs_.erase(job.job());
   if (printed) co_await remove_old_output();
@@ -57,7 +57,7 @@ std::shared_ptr<OutputSpool> Agent::output_of(uint64_t job) const {
 }
 
 Task<void> Agent::remove_old_output() {
-  const std::string folder = options_.folder + "/jobs";
+  const std::string folder = options_->folder + "/jobs";
   auto names = co_await world_.disk().list(folder);
   if (!names || names->size() <= kKeptOutputs) co_return;
   std::vector<uint64_t> ended;
@@ -92,7 +92,7 @@ void Agent::report_to_head(const cluster::JobReport& report) {
 }
 
 std::string Agent::job_folder(uint64_t job) const {
-  return fmt::format("{}/jobs/{}", options_.folder, job);
+  return fmt::format("{}/jobs/{}", options_->folder, job);
 }
 
 Task<Result<void>> Agent::log(cluster::HostRecord record) {
@@ -114,7 +114,7 @@ void Agent::log_soon(const cluster::HostRecord& record) {
   *kept.mutable_host() = record;
   const std::string bytes = kept.SerializeAsString();
   log_->post(bytes);
-  time_.ring();
+  ring_time();
 }
 
 uint64_t Agent::log_exchange(const cluster::ExchangeRecord& record) {
@@ -122,7 +122,7 @@ uint64_t Agent::log_exchange(const cluster::ExchangeRecord& record) {
   *kept.mutable_exchange() = record;
   const std::string bytes = kept.SerializeAsString();
   const uint64_t sequence = log_->post(bytes);
-  time_.ring();
+  ring_time();
   return sequence;
 }
 
@@ -150,13 +150,13 @@ Task<void> Agent::snapshot_when_large() {
 
 Result<KeeperSession*> Agent::start_keeper_here() {
   const uint64_t name = world_.random().next();
-  StartKeeperOptions options = options_.keeper;
-  options.linger = fmt::format("{}/keepers/{:08x}", options_.folder, name >> 32);
-  if (options_.use_groups) options.group = fmt::format("keeper-{:016x}", name);
+  StartKeeperOptions options = options_->keeper;
+  options.linger = fmt::format("{}/keepers/{:08x}", options_->folder, name >> 32);
+  if (options_->use_groups) options.group = fmt::format("keeper-{:016x}", name);
   TRY(StartedKeeper started, start_keeper(world_, options));
   keepers_.push_back(std::make_unique<KeeperSession>(std::move(started.stream),
                                                      std::move(started.process), options.linger));
-  keepers_.back()->start([this] { time_.ring(); });
+  keepers_.back()->start([this] { ring_time(); });
   return keepers_.back().get();
 }
 
@@ -168,14 +168,14 @@ Task<Result<KeeperSession*>> Agent::take_keeper() {
     keep_warm();
     co_return keeper;
   }
-  auto made = co_await world_.disk().make_directories(options_.folder + "/keepers");
+  auto made = co_await world_.disk().make_directories(options_->folder + "/keepers");
   if (!made) co_return fail(std::move(made).error());
   co_return start_keeper_here();
 }
 
 // The next job shall not wait for a keeper to begin.
 void Agent::keep_warm() {
-  while (idle_keepers_.size() < options_.warm_keepers) {
+  while (idle_keepers_.size() < options_->warm_keepers) {
     auto started = start_keeper_here();
     if (!started) return;
     idle_keepers_.push_back(*started);
@@ -208,10 +208,10 @@ Task<std::unique_ptr<KeeperSession>> Agent::connect_keeper(std::string path) {
 // What an agent before us left: keepers with jobs, keepers without, and jobs without a keeper.
 Task<void> Agent::adopt_all() {
   std::map<std::string, KeeperSession*> by_path;
-  auto names = co_await world_.disk().list(options_.folder + "/keepers");
+  auto names = co_await world_.disk().list(options_->folder + "/keepers");
   const std::vector<std::string> paths = names.value_or(std::vector<std::string>());
   for (const std::string& name : paths) {
-    std::string path = fmt::format("{}/keepers/{}", options_.folder, name);
+    std::string path = fmt::format("{}/keepers/{}", options_->folder, name);
     auto keeper = co_await connect_keeper(path);
     if (keeper == nullptr) {
       (void)co_await world_.disk().remove(path);
@@ -221,23 +221,22 @@ Task<void> Agent::adopt_all() {
     by_path[path] = keepers_.back().get();
   }
   // A keeper speaks as soon as it is greeted: its job must listen by then.
-  for (const auto& [path, keeper] : by_path) keeper->start([this] { time_.ring(); });
-  for (auto& [id, record] : std::exchange(found_, {})) {
+  for (const auto& [path, keeper] : by_path) keeper->start([this] { ring_time(); });
+  for (auto& [id, record] : beginning_->jobs) {
     const auto keeper = by_path.find(record.keeper());
     HostJob& job = add_job(id);
     job.adopt(record, keeper == by_path.end() ? nullptr : keeper->second);
-    job.restore_exchange(found_exchanges_[id]);
+    job.restore_exchange(beginning_->exchanges[id]);
     if (keeper != by_path.end()) by_path.erase(keeper);
   }
-  found_exchanges_.clear();
   // Whatever these have is of no job: they are cleaned, and used again.
   for (const auto& [path, keeper] : by_path) {
     keeper->send(KeeperMessage::reset, keeper::Reset());
     idle_keepers_.push_back(keeper);
   }
-  for (const auto& [id, record] : std::exchange(appointed_, {})) appoint(record);
-  if (options_.warm_keepers == 0) co_return;
-  (void)co_await world_.disk().make_directories(options_.folder + "/keepers");
+  for (const auto& [id, record] : beginning_->coordinators) appoint(record);
+  if (options_->warm_keepers == 0) co_return;
+  (void)co_await world_.disk().make_directories(options_->folder + "/keepers");
   keep_warm();
 }
 
@@ -259,18 +258,18 @@ Result<void> Agent::on_record(uint64_t sequence, std::string_view bytes) {
 Result<void> Agent::replay(const cluster::AgentRecord& record) {
   if (record.has_host()) {
     const cluster::HostRecord& host = record.host();
-    found_.erase(host.job());
+    beginning_->jobs.erase(host.job());
     if (host.ended() || host.ending()) ended_[host.job()] = host.last_epoch();
-    if (!host.ended()) found_.emplace(host.job(), host);
-    if (host.ended()) found_exchanges_.erase(host.job());
+    if (!host.ended()) beginning_->jobs.emplace(host.job(), host);
+    if (host.ended()) beginning_->exchanges.erase(host.job());
   } else if (record.has_exchange()) {
-    found_exchanges_[record.exchange().job()].push_back(record.exchange());
+    beginning_->exchanges[record.exchange().job()].push_back(record.exchange());
   } else if (record.has_coordinator()) {
     const uint64_t job = record.coordinator().appointment().job();
-    appointed_.erase(job);
-    if (!record.coordinator().ended()) appointed_.emplace(job, record.coordinator());
-  } else if (record.node() != kHead && options_.announce) {
-    options_.tree.node = logged_node_ = record.node();
+    beginning_->coordinators.erase(job);
+    if (!record.coordinator().ended()) beginning_->coordinators.emplace(job, record.coordinator());
+  } else if (record.node() != kHead && options_->announce) {
+    beginning_->place.tree.node = logged_node_ = record.node();
   }
   return {};
 }

@@ -55,9 +55,10 @@ std::string ExchangeDesk::refusal(ProcessId process, const std::string& key, siz
   const auto before = values_.find(key);
   if (before != values_.end() && before->second.process != process) {
     const ProcessId owner = before->second.process;
-    return fmt::format("'{}' was put by rank {} (process {} of the job); only that one may put it "
-                       "again",
-                       key, numbers_.index_of(owner), owner);
+    return fmt::format(
+        "'{}' was put by rank {} (process {} of the job); only that one may put it "
+        "again",
+        key, numbers_.index_of(owner), owner);
   }
   if (before == values_.end() && values_.size() >= kMaxExchangeKeys)
     return fmt::format("the job has {} keys, which is the most", kMaxExchangeKeys);

@@ -1,8 +1,9 @@
 // Where the processes of a job meet: its barriers and values, with its coordinator. Pure logic; the
-// coordinator lets nobody in who is not of the gang's present epoch. docs/exchange.md is the manual.
+// coordinator lets nobody in who is not of the gang's present epoch. docs/exchange.md is the
+// manual.
 //
-// It may forget everything, with the agent it lives in: hosts tell again who waits, what is open and
-// what was put.
+// It may forget everything, with the agent it lives in: hosts tell again who waits, what is open
+// and what was put.
 #pragma once
 
 #include <map>

@@ -24,7 +24,9 @@ std::string epoch_text(uint64_t epoch) {
   return fmt::format("{}.{}", epoch >> 32, epoch & 0xffffffff);
 }
 
-std::string seconds_text(int64_t ns) { return fmt::format("{:.3g} s", static_cast<double>(ns) / 1e9); }
+std::string seconds_text(int64_t ns) {
+  return fmt::format("{:.3g} s", static_cast<double>(ns) / 1e9);
+}
 
 }  // namespace
 
@@ -60,9 +62,9 @@ Task<ExchangeAnswer> HostExchange::ask(std::shared_ptr<HostExchange> exchange,
                                        ExchangeRequest request) {
   const auto same = [&](const Call* call) { return call->request.process == request.process; };
   if (std::ranges::count_if(exchange->calls_, same) >= static_cast<ptrdiff_t>(kMostCalls))
-    co_return refuse(Code::exhausted,
-                     fmt::format("{} calls of this process wait already, which is the most",
-                                 kMostCalls));
+    co_return refuse(
+        Code::exhausted,
+        fmt::format("{} calls of this process wait already, which is the most", kMostCalls));
   Call call(*exchange, std::move(request));
   while (true) {
     std::optional<ExchangeAnswer> answer = exchange->answer(call);
@@ -87,9 +89,8 @@ std::optional<ExchangeAnswer> HostExchange::answer(Call& call) {
     return refuse(Code::deadline, "the agent was started anew and looks for its processes");
   }
   if (call.request.process >= job_->numbers().size())
-    return refuse(Code::invalid,
-                  fmt::format("the job has {} processes, no number {}", job_->numbers().size(),
-                              call.request.process));
+    return refuse(Code::invalid, fmt::format("the job has {} processes, no number {}",
+                                             job_->numbers().size(), call.request.process));
   call.role = job_->numbers().role_of(call.request.process);
   if (auto stale = refuse_stale(call)) return stale;
   if (call.gang_epoch == 0) {
@@ -152,9 +153,8 @@ std::optional<ExchangeAnswer> HostExchange::answer_barrier(Call& call) {
 }
 
 ExchangeAnswer HostExchange::missing_text(const Call& call, const Barrier& barrier) const {
-  std::string text =
-      fmt::format("barrier '{}' did not open within {}; ", call.request.name,
-                  seconds_text(call.request.timeout_ns));
+  std::string text = fmt::format("barrier '{}' did not open within {}; ", call.request.name,
+                                 seconds_text(call.request.timeout_ns));
   if (!barrier.missing) {
     text += "the job's coordinator does not answer";
   } else {
@@ -207,9 +207,10 @@ std::optional<ExchangeAnswer> HostExchange::answer_put(Call& call) {
     return ExchangeAnswer{.gang_epoch = call.gang_epoch, .message = {}, .value = {}};
   }
   if (!call.late(world_.clock().now())) return {};
-  return refuse(Code::deadline, fmt::format("'{}' could not be put within {}; the job's coordinator "
-                                            "does not answer",
-                                            request.name, seconds_text(request.timeout_ns)));
+  return refuse(Code::deadline,
+                fmt::format("'{}' could not be put within {}; the job's coordinator "
+                            "does not answer",
+                            request.name, seconds_text(request.timeout_ns)));
 }
 
 std::optional<ExchangeAnswer> HostExchange::answer_get(Call& call) {
@@ -217,9 +218,9 @@ std::optional<ExchangeAnswer> HostExchange::answer_get(Call& call) {
     return ExchangeAnswer{
         .gang_epoch = call.gang_epoch, .message = {}, .value = std::move(*call.value)};
   if (call.late(world_.clock().now()))
-    return refuse(Code::deadline, fmt::format("nobody has put '{}' in epoch {} within {}",
-                                              call.request.name, epoch_text(call.gang_epoch),
-                                              seconds_text(call.request.timeout_ns)));
+    return refuse(Code::deadline,
+                  fmt::format("nobody has put '{}' in epoch {} within {}", call.request.name,
+                              epoch_text(call.gang_epoch), seconds_text(call.request.timeout_ns)));
   if (!call.told) changed();
   return {};
 }
@@ -398,8 +399,8 @@ void HostExchange::add_values(cluster::JobReport& report, NodeId here, bool agai
     set_pairs(RangeSet(here), row.mutable_hosts());
   }
   for (Call* call : calls_) {
-    const bool waits = call->request.op == ExchangeRequest::Op::get && call->gang_epoch != 0 &&
-                       !call->value;
+    const bool waits =
+        call->request.op == ExchangeRequest::Op::get && call->gang_epoch != 0 && !call->value;
     if (!waits || (std::exchange(call->told, true) && !again)) continue;
     cluster::Row& row = *report.add_rows();
     row.set_what(cluster::Row::WANTED);

@@ -3,8 +3,8 @@
 // manual.
 //
 // A call may come twice, after the agent came back: a barrier is known by its name and round, a put
-// by its key and serial. What was released here, and what was put, is logged before anybody is told:
-// the processes go on with it while agent and coordinator may both forget.
+// by its key and serial. What was released here, and what was put, is logged before anybody is
+// told: the processes go on with it while agent and coordinator may both forget.
 #pragma once
 
 #include <list>

@@ -203,8 +203,9 @@ TEST_CASE("whose time is up is told who is missing") {
   Bench::Asked& call = bench.barrier(0, 0, to_ns(2s));
   bench.sim.run_for(3s);
   CHECK(bench.told(false) == "ARRIVED step 0 ?");
-  CHECK(call.text() == "deadline: barrier 'step' did not open within 2 s; the job's coordinator "
-                       "does not answer");
+  CHECK(call.text() ==
+        "deadline: barrier 'step' did not open within 2 s; the job's coordinator "
+        "does not answer");
   Bench::Asked& other = bench.barrier(0, 0, to_ns(2s));
   cluster::Release missing = bench.release(0);
   set_pairs(set("1,3"), missing.mutable_missing());
@@ -216,7 +217,8 @@ TEST_CASE("whose time is up is told who is missing") {
   Bench::Asked& third = bench.barrier(0);
   set_pairs(set("3"), missing.mutable_finished());
   bench.tell(missing);
-  CHECK(third.text() == "unavailable: barrier 'step' cannot open: rank 3 ended without coming to it");
+  CHECK(third.text() ==
+        "unavailable: barrier 'step' cannot open: rank 3 ended without coming to it");
 }
 
 TEST_CASE("a value is put when the coordinator has kept it, and told to its next life again") {

@@ -142,8 +142,7 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
             {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
   const bool newer = directive.epoch() > directive_.epoch();
   // A coordinator that took over learns from us.
-  if (directive.gang_epochs().empty())
-    *directive.mutable_gang_epochs() = directive_.gang_epochs();
+  if (directive.gang_epochs().empty()) *directive.mutable_gang_epochs() = directive_.gang_epochs();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
   const RangeSet wanted = wanted_here();

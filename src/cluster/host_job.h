@@ -5,7 +5,6 @@
 // keeper has the processes, the log says which job and epoch they are of.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -213,7 +212,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   std::map<ProcessId, Local> processes_;
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
-  std::deque<Asked> asked_;
+  std::vector<Asked> asked_;
   std::map<uint32_t, Spare> spares_;
   std::map<size_t, SparePause> spare_pauses_;  // by role
   Instant spares_at_ = kNever;

@@ -27,7 +27,7 @@ void HostJob::on_done() {
     return;
   }
   const Asked asked = std::move(asked_.front());
-  asked_.pop_front();
+  asked_.erase(asked_.begin());
   if (asked.what == Asked::What::assign) on_assigned(asked);
 }
 
@@ -67,7 +67,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
             {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
-  if (!adopting_ && !asked_.empty()) asked_.pop_front();
+  if (!adopting_ && !asked_.empty()) asked_.erase(asked_.begin());
 }
 
 // The keeper has told all that it has.
@@ -87,7 +87,7 @@ void HostJob::on_arenas(KeeperFrame frame) {
   keeper::Arenas arenas;
   if (!frame.parse(arenas)) return;
   if (adopting_ && arenas.last()) finish_adopting();
-  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.pop_front();
+  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.erase(asked_.begin());
   if (arenas.arenas_size() == 0 || frame.handles.empty()) return;
   auto pages = ControlPages::open(world_, frame.handles.front());
   if (!pages) {
@@ -109,7 +109,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   }
   const bool unasked = asked_.empty();
   const Asked asked = unasked ? Asked{.what = Asked::What::arena} : std::move(asked_.front());
-  if (!unasked) asked_.pop_front();
+  if (!unasked) asked_.erase(asked_.begin());
   if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
   if (asked.what == Asked::What::spares) forget_unstarted_spares();
   if (asked.what != Asked::What::ranks) {

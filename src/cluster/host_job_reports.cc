@@ -29,7 +29,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
   std::map<std::pair<uint64_t, uint64_t>, RangeSet> running;  // by epoch, and that of its gang
   const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
-    if (local.phase == Phase::running) 
+    if (local.phase == Phase::running)
       running[{local.epoch, gang_epoch(numbers_->role_of(process))}].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
       cluster::Row row = local.row;

@@ -147,8 +147,7 @@ RangeSet HostJob::assign_spares(size_t role, const RangeSet& processes) {
     assign.set_epoch(epoch());
     *assign.mutable_environment() = one.environment();
     assign.mutable_environment()->MergeFrom(one.ranks(0).environment());
-    if (one.ranks(0).has_control_offset())
-      assign.set_control_offset(one.ranks(0).control_offset());
+    if (one.ranks(0).has_control_offset()) assign.set_control_offset(one.ranks(0).control_offset());
     asked_.push_back(
         {.what = Asked::What::assign, .processes = RangeSet(process), .spare = number});
     keeper_->send(KeeperMessage::assign, assign);
@@ -168,8 +167,7 @@ void HostJob::on_assigned(const Asked& asked) {
   local.from_spare = true;
   TUTTI_PROBE("host job: a spare took a rank");
   if (local.phase == Phase::starting) local.phase = Phase::running;
-  TUTTI_LOG(info, "a spare took a rank",
-            {{"job", job_}, {"process", process}, {"pid", spare.pid}});
+  TUTTI_LOG(info, "a spare took a rank", {{"job", job_}, {"process", process}, {"pid", spare.pid}});
   cluster::ProcessEvent started;
   started.set_process(process);
   started.set_pid(spare.pid);

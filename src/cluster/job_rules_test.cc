@@ -97,8 +97,7 @@ TEST_CASE("sizes have limits") {
           role.set_command(0, "python");
           role.add_command("train.py");
           role.set_spares(257);
-        }) ==
-        "role \"worker\": 'spares' must be from 0 to 256, not 257");
+        }) == "role \"worker\": 'spares' must be from 0 to 256, not 257");
   CHECK(mistakes_after([](job::Spec& spec) {
           spec.set_open_files(UINT64_MAX);
         }).starts_with("'open_files' must be from 0 to 1073741824"));

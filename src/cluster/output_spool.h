@@ -7,7 +7,6 @@
 // than kSpoolFiles. What became of the processes is kept beside it, in memory only.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,7 +70,7 @@ class OutputSpool {
   std::string silent_ends_;  // of streams, for the time when there is something to read
   uint64_t posted_ = 0;      // the place after all that was added
   uint64_t written_ = 0;     // and after all that is in files
-  std::deque<cluster::ProcessEvent> events_;
+  std::vector<cluster::ProcessEvent> events_;
   uint64_t events_dropped_ = 0;
   size_t open_pipes_ = 0;
   bool found_ = false;  // the files of before

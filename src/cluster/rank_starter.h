@@ -40,7 +40,7 @@ struct HeldRank {
   std::unique_ptr<Stream> assignment;  // to a spare, until it has its rank
   bool assigning = false;              // it was told its rank, and has not said that it took it
   std::unique_ptr<Exit> exit_meanwhile;
-  HeldArena* arena = nullptr;          // with control pages; a spare may get one of them later
+  HeldArena* arena = nullptr;  // with control pages; a spare may get one of them later
   std::optional<uint64_t> control_offset;
   uint64_t epoch = 0;
   Instant started{};

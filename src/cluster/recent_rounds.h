@@ -30,8 +30,7 @@ class RecentRounds {
     return found == entries_.end() ? 0 : found->second.rounds;
   }
   // At least so many are open; a newer epoch of the gang begins to count anew.
-  void raise(const BarrierName& name, uint64_t rounds, uint64_t gang_epoch,
-             uint64_t sequence = 0) {
+  void raise(const BarrierName& name, uint64_t rounds, uint64_t gang_epoch, uint64_t sequence = 0) {
     Entry& entry = entries_[name];
     if (gang_epoch < entry.gang_epoch) return;
     if (gang_epoch > entry.gang_epoch) entry.rounds = 0;

@@ -25,8 +25,9 @@ Result<std::vector<std::string>> spare_command(const job::Role& role) {
   const bool has_module = next + 1 < command.size() && command[next] == "-m";
   const bool has_script = next < command.size() && !command[next].starts_with('-');
   if (!has_module && !has_script)
-    return fail(Code::invalid, "is for commands with a script or a module, as in "
-                               "[\"python\", \"train.py\"] or [\"python\", \"-m\", \"train\"]");
+    return fail(Code::invalid,
+                "is for commands with a script or a module, as in "
+                "[\"python\", \"train.py\"] or [\"python\", \"-m\", \"train\"]");
   std::vector<std::string> words(command.begin(), command.begin() + next);
   words.insert(words.end(), {"-m", "tutti.spare"});
   if (!role.preload().empty()) {

@@ -28,7 +28,7 @@ class TreeLink final : public wire::MessageTaker {
         peer(std::make_unique<wire::Peer>(std::move(greeted.peer))),
         tree_(tree) {}
 
-  void start() { strands.spawn(courier->run(*this, strands)); }
+  void start() { courier->start(*this, strands); }
   void post(const tree::Envelope& envelope);
   // Ends it; the tree hears of it from ended().
   void cut(Error why) { strands.cancel(std::move(why)); }
@@ -43,7 +43,7 @@ class TreeLink final : public wire::MessageTaker {
   Duration back_within{};  // it said that it would restart
   NodeId node = kNobody;
   uint32_t last_heard = 0;
-  int silent_ticks = 0;
+  uint8_t silent_ticks = 0;
   bool upwards = false;
   bool was_silent = false;  // why it was cut
 

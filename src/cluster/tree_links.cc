@@ -107,14 +107,22 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   return {};
 }
 
+// Where we may hang, best first.
+tree::Welcome TreeNode::places() const {
+  tree::Welcome places;
+  places.ParseFromString(places_);
+  return places;
+}
+
 tree::Welcome TreeNode::welcome_for(NodeId node) {
+  const tree::Welcome ours = places();
   tree::Welcome welcome;
   welcome.set_node(node);
   welcome.set_fan_out(shape_.fan_out);
   for (const NodeId place : shape_.places_for(node)) {
-    const auto known = std::ranges::find(places_, place, &tree::Place::node);
+    const auto known = std::ranges::find(ours.places(), place, &tree::Place::node);
     std::string address = place == node_ && numbered() ? address_ : std::string();
-    if (address.empty() && known != places_.end()) address = known->address();
+    if (address.empty() && known != ours.places().end()) address = known->address();
     if (address.empty()) address = user_.address_of(place);
     if (address.empty()) continue;
     tree::Place& told = *welcome.add_places();
@@ -142,15 +150,16 @@ Result<void> TreeNode::on_welcome(TreeLink& link, const tree::Welcome& welcome) 
   if (welcome.node() != node_)
     return fail(Code::corrupt, "it takes us for node {}, we are {}", welcome.node(), node_);
   shape_.fan_out = std::max<uint32_t>(1, welcome.fan_out());
-  const auto same = [](const tree::Place& a, const tree::Place& b) {
-    return a.node() == b.node() && a.address() == b.address();
-  };
-  const bool changed = !std::ranges::equal(places_, welcome.places(), same);
-  if (changed) places_.assign(welcome.places().begin(), welcome.places().end());
+  tree::Welcome told;
+  *told.mutable_places() = welcome.places();
+  std::string packed = told.SerializeAsString();
+  const bool changed = packed != places_;
+  if (changed) places_ = std::move(packed);
+  places_.shrink_to_fit();
   if (link.proposal != nullptr) hang_on(link);
   if (up_ != nullptr) {
-    const auto place = std::ranges::find(places_, up_->node, &tree::Place::node);
-    up_place_ = static_cast<size_t>(place - places_.begin());
+    const auto place = std::ranges::find(told.places(), up_->node, &tree::Place::node);
+    up_place_ = static_cast<size_t>(place - told.places().begin());
   }
   if (changed) places_changed();
   alarm_.ring();
@@ -162,10 +171,12 @@ Task<void> TreeNode::hang() {
   const bool had_none = up_ == nullptr;
   Duration pause = kShortestLook;
   while (true) {
-    const size_t stop = up_ == nullptr ? places_.size() : std::min(up_place_, places_.size());
+    const tree::Welcome known = places();
+    const int stop = up_ == nullptr ? known.places_size()
+                                    : std::min(static_cast<int>(up_place_), known.places_size());
     bool found = false;
-    for (size_t index = 0; index < stop && index < places_.size() && !found; ++index) {
-      const tree::Place place = places_[index];
+    for (int index = 0; index < stop && !found; ++index) {
+      const tree::Place& place = known.places(index);
       if (up_ == nullptr && silent_above_ == place.node()) continue;
       auto hung = co_await hang_below(place);
       found = hung.has_value();
@@ -184,7 +195,7 @@ Task<void> TreeNode::hang() {
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kBetterPlacePause) / 4));
   next_hang_ = world_.clock().now() + kBetterPlacePause + Duration(jitter);
   // A number has just been given, or the better place is known since: no reason to wait.
-  if (up_ == nullptr || (had_none && up_place_ > 0 && places_[0].node() != kHead))
+  if (up_ == nullptr || (had_none && up_place_ > 0 && places().places(0).node() != kHead))
     next_hang_ = world_.clock().now();
   alarm_.ring();
 }

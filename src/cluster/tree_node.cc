@@ -32,8 +32,10 @@ TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUs
       address_(std::move(options.address)),
       about_(std::move(options.about)),
       self_(std::move(options.self)),
-      places_(std::move(options.places)),
       alarm_(world.clock()) {
+  tree::Welcome places;
+  for (tree::Place& place : options.places) *places.add_places() = std::move(place);
+  places_ = places.SerializeAsString();
   if (numbered()) alive_.add(node_);
 }
 
@@ -43,13 +45,22 @@ NodeId TreeNode::above() const { return up_ == nullptr ? kHead : up_->node; }
 
 Task<Result<void>> TreeNode::run(Listener& listener) {
   Scope strands;
+  start(listener, strands);
+  auto joined = co_await strands.join();
+  const Shield until_done;
+  co_await finish();
+  co_return joined;
+}
+
+void TreeNode::start(Listener& listener, Scope& strands) {
   strands_ = &strands;
   strands.spawn(accept(listener));
   strands.spawn(work());
-  auto joined = co_await strands.join();
+}
+
+// Links have strands of their own; nothing of them may outlive us.
+Task<void> TreeNode::finish() {
   strands_ = nullptr;
-  // Links have strands of their own; nothing of them may outlive us.
-  const Shield until_done;
   while (up_ != nullptr || !children_.empty() || !ended_.empty()) {
     // One that is cut takes itself to those that ended.
     TreeLink* last = up_ != nullptr       ? up_.get()
@@ -60,7 +71,6 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
     static_cast<void>(gone);
     reap_links();
   }
-  co_return joined;
 }
 
 Task<Result<void>> TreeNode::work() {

@@ -83,6 +83,9 @@ class TreeNode {
 
   // Until cancelled; the listener is at options.address.
   Task<Result<void>> run(Listener& listener);
+  // The same in parts: its strands are those of the scope, and when they are joined it is finished.
+  void start(Listener& listener, Scope& strands);
+  Task<void> finish();
 
   // To everyone in the set who lives; to ourselves at once.
   void send(const RangeSet& to, Bytes body);
@@ -139,6 +142,7 @@ class TreeNode {
   void hang_on(TreeLink& link);
   void miss(TreeLink& link);
   tree::Welcome welcome_for(NodeId node);
+  tree::Welcome places() const;
   void lost_link(TreeLink& link, const Error& why);
   TreeLink* find_child(NodeId node) const;
   wire::ConnectionOptions greeting(const std::string& address) const;
@@ -164,7 +168,7 @@ class TreeNode {
   std::string address_;
   std::string about_;
   wire::Identity self_;
-  std::vector<tree::Place> places_;
+  std::string places_;  // a tree::Welcome: mostly nobody looks at them
 
   std::unique_ptr<TreeLink> up_;
   size_t up_place_ = 0;  // its index in places_

@@ -95,7 +95,7 @@ class ReadSize {
   }
 
  private:
-  static constexpr size_t kSmallest = 128;
+  static constexpr size_t kSmallest = 64;
   static constexpr size_t kLargest = 64 * 1024;
   static constexpr uint32_t kSmallBeforeShrinking = 16;
   size_t size_ = kSmallest;

@@ -1,6 +1,11 @@
 #include "wire/courier.h"
 
 namespace tutti::wire {
+namespace {
+
+Error closed_error() { return {Code::unavailable, "the other side closed the connection"}; }
+
+}  // namespace
 
 Courier::Courier(std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal, const Limits& limits)
     : reader_(*this, kMaxFramePayload),
@@ -20,35 +25,39 @@ Task<Result<Courier::Greeted>> Courier::greet(Clock& clock, std::unique_ptr<Stre
   co_return std::move(greeted);
 }
 
-Task<Result<void>> Courier::run(MessageTaker& taker, Scope& scope) {
+void Courier::start(MessageTaker& taker, Scope& scope) {
   scope_ = &scope;
   start_writing();
-  Result<void> end = give_all(taker);  // the hello may have brought some along
-  while (end) {
-    size_t size = 0;
-    if (Stream* stream = link_.plain_stream()) {
-      const MutableBytes room = reader_.room();
-      auto read = co_await stream->read(room);
-      if (read) reader_.received(*read);
-      size = read.value_or(0);
-      if (!read) end = fail(std::move(read).error());
-    } else {
-      auto more = co_await link_.receive(reader_);
-      size = more.value_or(false) ? 1 : 0;
-      if (!more) end = fail(std::move(more).error());
-    }
-    if (!end) break;
-    if (size == 0) {
-      end = fail(Code::unavailable, "the other side closed the connection");
-      break;
-    }
+  Stream* plain = link_.plain_stream();
+  scope.spawn(plain != nullptr ? run(*plain, taker) : run_sealed(taker));
+}
+
+Task<Result<void>> Courier::run(Stream& stream, MessageTaker& taker) {
+  while (true) {
+    if (auto given = give_all(taker); !given) co_return end(std::move(given).error(), taker);
+    const MutableBytes room = reader_.room();
+    auto read = co_await stream.read(room);
+    if (!read || *read == 0)
+      co_return end(read ? closed_error() : std::move(read).error(), taker);
+    reader_.received(*read);
     ++heard_;
-    end = give_all(taker);
   }
+}
+
+Task<Result<void>> Courier::run_sealed(MessageTaker& taker) {
+  while (true) {
+    if (auto given = give_all(taker); !given) co_return end(std::move(given).error(), taker);
+    auto more = co_await link_.receive(reader_);
+    if (!more || !*more) co_return end(more ? closed_error() : std::move(more).error(), taker);
+    ++heard_;
+  }
+}
+
+Result<void> Courier::end(Error why, MessageTaker& taker) {
   scope_ = nullptr;
   over_ = true;
-  taker.ended(end.error());
-  co_return end;
+  taker.ended(why);
+  return fail(std::move(why));
 }
 
 Result<void> Courier::give_all(MessageTaker& taker) {
@@ -63,21 +72,21 @@ Result<void> Courier::give(const Frame& frame, MessageTaker& taker) {
   if (frame.in_place) return {};  // it lies where place() wanted it
   if (frame.type != FrameType::message && frame.type != FrameType::data)
     return fail(Code::corrupt, "a frame of type {} among messages", frame_type_name(frame.type));
-  if (partial_.size() + frame.payload.size() > max_message_)
+  if (partial_size() + frame.payload.size() > max_message_)
     return fail(Code::corrupt, "a message of more than {} bytes", max_message_);
-  if (frame.type == FrameType::message && partial_.empty()) return taker.take(frame.payload);
-  partial_.append(as_text(frame.payload));
+  if (frame.type == FrameType::message && partial_ == nullptr) return taker.take(frame.payload);
+  partial().append(as_text(frame.payload));
   if (frame.type == FrameType::data) return {};
-  const std::string message = std::exchange(partial_, {});
-  return taker.take(as_bytes(message));
+  const std::unique_ptr<std::string> message = std::move(partial_);
+  return taker.take(as_bytes(*message));
 }
 
 Result<MutableBytes> Courier::place(const FrameHeader& header) {
-  if (partial_.size() + header.length > max_message_)
+  const size_t before = partial_size();
+  if (before + header.length > max_message_)
     return fail(Code::corrupt, "a message of more than {} bytes", max_message_);
-  const size_t before = partial_.size();
-  partial_.resize(before + header.length);
-  return as_mutable_bytes(partial_).subspan(before);
+  partial().resize(before + header.length);
+  return as_mutable_bytes(*partial_).subspan(before);
 }
 
 bool Courier::post(Bytes message) {
@@ -93,28 +102,49 @@ bool Courier::post(Bytes message) {
   return true;
 }
 
+std::string& Courier::partial() {
+  if (partial_ == nullptr) partial_ = std::make_unique<std::string>();
+  return *partial_;
+}
+
 void Courier::start_writing() {
-  if (scope_ == nullptr || filling_.empty() || is_writing_) return;
-  is_writing_ = true;
+  if (scope_ == nullptr || waiting_ == nullptr || waiting_->busy) return;
+  waiting_->busy = true;
   scope_->spawn(write_out());
 }
 
 void Courier::add_frame(FrameType type, Bytes payload) {
-  std::byte* frame = filling_.extend(kFrameHeaderSize + payload.size());
-  if (!payload.empty()) std::memcpy(frame + kFrameHeaderSize, payload.data(), payload.size());
-  store_frame_header(frame, type, 0, 0, payload);
+  std::array<std::byte, kFrameHeaderSize> header;
+  store_frame_header(header.data(), type, 0, 0, payload);
+  if (send_at_once(header, payload)) return;
+  if (waiting_ == nullptr) waiting_ = std::make_unique<Waiting>();
+  waiting_->filling.append(header);
+  waiting_->filling.append(payload);
+}
+
+// Mostly there is room, and no strand is needed to wait for it.
+bool Courier::send_at_once(Bytes header, Bytes payload) {
+  Stream* stream = link_.plain_stream();
+  if (scope_ == nullptr || waiting_ != nullptr || stream == nullptr) return false;
+  const std::array<Bytes, 2> parts = {header, payload};
+  auto sent = stream->write_now(parts);
+  // What went wrong, whoever reads finds out too.
+  if (!sent || *sent == header.size() + payload.size()) return true;
+  waiting_ = std::make_unique<Waiting>();
+  if (*sent < header.size()) waiting_->filling.append(header.subspan(*sent));
+  waiting_->filling.append(payload.subspan(*sent - std::min(*sent, header.size())));
+  return true;
 }
 
 Task<void> Courier::write_out() {
-  while (!filling_.empty()) {
-    std::swap(filling_, writing_);
-    const Bytes batch = writing_.bytes();
+  while (!waiting_->filling.empty()) {
+    std::swap(waiting_->filling, waiting_->writing);
+    const Bytes batch = waiting_->writing.bytes();
     auto sent = co_await link_.send({&batch, 1});
-    if (!sent) co_return;  // run() finds out too; no more is written
-    writing_ = Buffer();
+    if (!sent) co_return;  // who reads finds out too; no more is written
+    waiting_->writing = Buffer();
   }
-  filling_ = Buffer();
-  is_writing_ = false;
+  waiting_.reset();
 }
 
 }  // namespace tutti::wire

@@ -2,12 +2,12 @@
 // million hosts keeps open between them: an idle one is a few hundred bytes and one coroutine.
 //
 //   auto greeted = co_await Courier::greet(clock, stream, seal, side, options);
-//   auto ended = co_await greeted->courier->run(taker, scope);
+//   greeted->courier->start(taker, scope);
 //   … courier->post(bytes);
 //
 // Messages arrive in order, whole, and once, or the courier ends; nobody is told which were lost.
-// Whatever is queued goes out in one write, by a strand that lives only while there is something to
-// send. To cut a courier off, cancel the scope it runs in. Handshake, hello and frames are those of
+// A message goes out at once where the stream takes it; what it does not take is queued and goes out
+// in one write, by a strand that lives only while there is something to send. To cut a courier off, cancel the scope it runs in. Handshake, hello and frames are those of
 // a Connection (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of
 // long ones.
 #pragma once
@@ -25,7 +25,7 @@ class MessageTaker {
  public:
   // The bytes live during the call only. An error ends the courier.
   virtual Result<void> take(Bytes message) = 0;
-  // The last thing a courier does in run().
+  // The last thing a courier does.
   virtual void ended(const Error& why) = 0;
 
  protected:
@@ -40,14 +40,16 @@ class Courier final : private DataSink {
                                      ConnectionOptions options);
   ~Courier() = default;
 
-  // Brings messages until the stream ends (Code::unavailable) or somebody errs. Once, in a strand
-  // of `scope`, in which the strands that write are spawned too; destroy it when they are gone.
-  Task<Result<void>> run(MessageTaker& taker, Scope& scope);
+  // Brings messages until the stream ends (Code::unavailable) or somebody errs, which fails the
+  // scope. Once; its strands are the scope's: destroy it when they are gone.
+  void start(MessageTaker& taker, Scope& scope);
 
-  // In line to be sent; ignored after run(). An empty one is a sign of life. False when more than
+  // In line to be sent; ignored after the end. An empty one is a sign of life. False when more than
   // max_queued would wait: such a peer does not read and should be cut off.
   bool post(Bytes message);
-  size_t queued() const { return filling_.size() + writing_.size(); }
+  size_t queued() const {
+    return waiting_ == nullptr ? 0 : waiting_->filling.size() + waiting_->writing.size();
+  }
 
   // Grows with everything that is received, pieces of messages too: who listens for signs of life
   // compares it with what it was.
@@ -56,22 +58,34 @@ class Courier final : private DataSink {
  private:
   Courier(std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal, const Limits& limits);
   Result<MutableBytes> place(const FrameHeader& header) override;
+  // Over a stream of plain bytes, and over a sealed one: a million frames are of the first.
+  Task<Result<void>> run(Stream& stream, MessageTaker& taker);
+  Task<Result<void>> run_sealed(MessageTaker& taker);
+  Result<void> end(Error why, MessageTaker& taker);
   Result<void> give(const Frame& frame, MessageTaker& taker);
   Result<void> give_all(MessageTaker& taker);
   void start_writing();
   Task<void> write_out();
   void add_frame(FrameType type, Bytes payload);
+  bool send_at_once(Bytes header, Bytes payload);
+  size_t partial_size() const { return partial_ == nullptr ? 0 : partial_->size(); }
+  std::string& partial();
+
+  // While there is something to send that the stream did not take at once.
+  struct Waiting {
+    Buffer filling;
+    Buffer writing;
+    bool busy = false;
+  };
 
   FrameReader reader_;
   Link link_;
-  Buffer filling_;
-  Buffer writing_;
-  std::string partial_;     // the pieces of a long message that came
-  Scope* scope_ = nullptr;  // while run() runs
+  std::unique_ptr<Waiting> waiting_;
+  std::unique_ptr<std::string> partial_;  // the pieces of a long message that came
+  Scope* scope_ = nullptr;                // from start() to the end
   uint64_t max_message_;
   uint64_t max_queued_;
   uint32_t heard_ = 0;
-  bool is_writing_ = false;
   bool over_ = false;
 };
 

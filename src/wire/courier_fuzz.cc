@@ -73,7 +73,7 @@ Task<void> accept(Clock& clock, std::shared_ptr<MemoryPipe> in, std::shared_ptr<
   Echo echo;
   echo.courier = greeted->courier.get();
   Scope strands;
-  strands.spawn(echo.courier->run(echo, strands));
+  echo.courier->start(echo, strands);
   auto joined = co_await strands.join();
   TUTTI_ASSERT(echo.ends == 1, "it ends once");
   TUTTI_ASSERT(echo.courier->queued() <= kMaxQueued + kMaxMessage + 4096,

@@ -19,15 +19,15 @@ void empty(std::string& text) {
 }  // namespace
 
 Task<Result<Identity>> Link::handshake(FrameReader& reader) {
-  auto identity = co_await seal_->handshake(*stream_);
+  auto identity = co_await sealed_->seal->handshake(*stream_);
   if (!identity) co_return identity;
   CO_TRY_DO(open({}, reader));
-  if (!seal_->transforms()) seal_.reset();
+  if (!sealed_->seal->transforms()) sealed_.reset();
   co_return identity;
 }
 
 Task<Result<bool>> Link::receive(FrameReader& reader) {
-  if (seal_ == nullptr) {
+  if (sealed_ == nullptr) {
     const MutableBytes room = reader.room();
     auto size = co_await stream_->read(room);
     if (!size) co_return fail(size.error());
@@ -35,14 +35,16 @@ Task<Result<bool>> Link::receive(FrameReader& reader) {
     co_return *size != 0;
   }
   while (!heard_goodbye_) {
-    read_size_.shrink(travelled_in_);
-    const MutableBytes room = travelled_in_.room(read_size_.get()).first(read_size_.get());
+    ReadSize& read_size = sealed_->read_size;
+    read_size.shrink(sealed_->travelled_in);
+    const MutableBytes room =
+        sealed_->travelled_in.room(read_size.get()).first(read_size.get());
     auto size = co_await stream_->read(room);
     if (!size) co_return fail(size.error());
     if (*size == 0)
       co_return fail(Code::unavailable,
                      "the stream ended without a goodbye: the other side died, or it was cut off");
-    read_size_.was(room.size(), *size);
+    read_size.was(room.size(), *size);
     CO_TRY(const bool some, open(Bytes(room.first(*size)), reader));
     if (some) co_return true;
     // Records that hold nothing must not keep others from their turn.
@@ -52,42 +54,44 @@ Task<Result<bool>> Link::receive(FrameReader& reader) {
 }
 
 Result<bool> Link::open(Bytes travelled, FrameReader& reader) {
-  auto opened = seal_->open(travelled, opened_);
+  std::string& text = sealed_->opened;
+  auto opened = sealed_->seal->open(travelled, text);
   heard_goodbye_ = !opened && opened.error().code() == Code::unavailable;
   if (!opened && !heard_goodbye_) return fail(opened.error());
-  const bool some = !opened_.empty();
-  reader.append(as_bytes(opened_));
-  empty(opened_);
+  const bool some = !text.empty();
+  reader.append(as_bytes(text));
+  empty(text);
   return some;
 }
 
 Task<Result<void>> Link::send(std::span<const Bytes> parts) {
   sending_ = true;
-  if (seal_ == nullptr) {
+  if (sealed_ == nullptr) {
     auto written = co_await stream_->write(parts);
     sending_ = !written;
     co_return written;
   }
-  auto sealed = seal_->seal(parts, travelled_out_);
+  std::string& travelled_out = sealed_->travelled_out;
+  auto sealed = sealed_->seal->seal(parts, travelled_out);
   if (!sealed) {
     sending_ = false;
-    empty(travelled_out_);
+    empty(travelled_out);
     co_return sealed;
   }
-  const Bytes travelling = as_bytes(travelled_out_);
+  const Bytes travelling = as_bytes(travelled_out);
   auto written = co_await stream_->write(travelling);
-  empty(travelled_out_);
+  empty(travelled_out);
   sending_ = !written;
   co_return written;
 }
 
 Task<Result<void>> Link::finish() {
   finished_ = true;
-  if (seal_ != nullptr) seal_->close(travelled_out_);
-  const Bytes goodbye = as_bytes(travelled_out_);
-  if (!goodbye.empty()) {
+  if (sealed_ != nullptr) sealed_->seal->close(sealed_->travelled_out);
+  if (sealed_ != nullptr && !sealed_->travelled_out.empty()) {
+    const Bytes goodbye = as_bytes(sealed_->travelled_out);
     auto written = co_await stream_->write(goodbye);
-    empty(travelled_out_);
+    empty(sealed_->travelled_out);
     if (!written) co_return written;
   }
   co_return stream_->shutdown_write();
@@ -109,15 +113,18 @@ Task<Result<void>> Link::part() {
 }
 
 void Link::release_idle(FrameReader& reader) {
-  read_size_.rest();
-  opened_.shrink_to_fit();
-  if (!sending_) travelled_out_.shrink_to_fit();
   // Unsealed bytes are received right into the reader.
-  reader.release_idle(seal_ == nullptr);
+  reader.release_idle(sealed_ == nullptr);
+  if (sealed_ == nullptr) return;
+  sealed_->read_size.rest();
+  sealed_->opened.shrink_to_fit();
+  if (!sending_) sealed_->travelled_out.shrink_to_fit();
 }
 
 size_t Link::capacity() const {
-  return travelled_in_.capacity() + opened_.capacity() + travelled_out_.capacity();
+  if (sealed_ == nullptr) return 0;
+  return sealed_->travelled_in.capacity() + sealed_->opened.capacity() +
+         sealed_->travelled_out.capacity();
 }
 
 }  // namespace tutti::wire

@@ -12,7 +12,7 @@ namespace tutti::wire {
 class Link {
  public:
   Link(std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal)
-      : stream_(std::move(stream)), seal_(std::move(seal)) {}
+      : stream_(std::move(stream)), sealed_(std::make_unique<Sealed>(std::move(seal))) {}
 
   // Once, first. Bytes that came behind the handshake go to the reader.
   Task<Result<Identity>> handshake(FrameReader& reader);
@@ -37,17 +37,21 @@ class Link {
   // Bytes of memory held for what travels.
   size_t capacity() const;
   // The stream, where nothing but plain bytes travel over it: who waits there needs no coroutine.
-  Stream* plain_stream() const { return seal_ == nullptr ? stream_.get() : nullptr; }
+  Stream* plain_stream() const { return sealed_ == nullptr ? stream_.get() : nullptr; }
 
  private:
+  struct Sealed {
+    explicit Sealed(std::unique_ptr<Seal> seal) : seal(std::move(seal)) {}
+    std::unique_ptr<Seal> seal;
+    ReadSize read_size;
+    Buffer travelled_in;
+    std::string opened;
+    std::string travelled_out;
+  };
   Result<bool> open(Bytes travelled, FrameReader& reader);
 
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Seal> seal_;  // gone after a handshake whose seal leaves bytes as they are
-  ReadSize read_size_;
-  Buffer travelled_in_;
-  std::string opened_;
-  std::string travelled_out_;
+  std::unique_ptr<Sealed> sealed_;  // gone after a handshake whose seal leaves bytes as they are
   bool sending_ = false;
   bool finished_ = false;
   bool heard_goodbye_ = false;

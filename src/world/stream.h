@@ -42,6 +42,10 @@ class Stream {
   Write write(Bytes bytes, std::span<const Handle> handles = {});
   Write write(std::span<const Bytes> parts, std::span<const Handle> handles = {});
 
+  // Without waiting, what the transport takes at once: how many bytes that was. Nobody may be
+  // writing.
+  Result<size_t> write_now(std::span<const Bytes> parts);
+
   // Half-close: the other end reads what was written, then the end of the stream.
   virtual Result<void> shutdown_write() = 0;
   // The other end's credentials; Code::unsupported for what is not a Unix stream.
@@ -109,6 +113,9 @@ class Stream::Write final : public Waiter {
       result_ = fail(cancelled_error());
       return true;
     }
+    return try_now();
+  }
+  bool try_now() {
     if (parts_.empty()) parts_ = {&single_, 1};
     skip_empty();
     return stream_.try_write(*this);
@@ -123,6 +130,11 @@ class Stream::Write final : public Waiter {
   std::span<const Bytes> parts() const { return parts_; }
   size_t offset() const { return offset_; }
   bool finished() const { return parts_.empty(); }
+  size_t left() const {
+    size_t size = 0;
+    for (const Bytes& part : parts_) size += part.size();
+    return size - offset_;
+  }
   void advance(size_t sent) {
     offset_ += sent;
     skip_empty();
@@ -162,6 +174,13 @@ inline Stream::Write Stream::write(Bytes bytes, std::span<const Handle> handles)
 }
 inline Stream::Write Stream::write(std::span<const Bytes> parts, std::span<const Handle> handles) {
   return {*this, parts, handles};
+}
+
+inline Result<size_t> Stream::write_now(std::span<const Bytes> parts) {
+  Write write(*this, parts, {});
+  const size_t size = write.left();
+  if (write.try_now()) TRY_DO(write.await_resume());
+  return size - write.left();
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -143,6 +144,11 @@ std::vector<std::string> own_environment() {
   for (char** setting = environ; setting != nullptr && *setting != nullptr; ++setting)
     settings.emplace_back(*setting);
   return settings;
+}
+
+uint64_t memory_in_use() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }

@@ -37,6 +37,7 @@ void ignore_signals(std::span<const int> numbers);
 
 std::vector<std::string> own_environment();  // "KEY=value"
 unsigned usable_cores();                     // at least 1
+uint64_t memory_in_use();                    // bytes that were allocated and not freed
 
 // How ps and top call this process.
 void name_this_process(const char* name);

@@ -12,9 +12,12 @@ SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, ui
       pid_(pid),
       user_(user),
       arguments_(options.arguments),
-      environment_(options.environment),
       network_(host, pid, user),
       processes_(host, pid, user) {
+  size_t size = 0;
+  for (const std::string& entry : options.environment) size += entry.size() + 1;
+  environment_.reserve(size);
+  for (const std::string& entry : options.environment) environment_.append(entry).push_back('\0');
   handles_.reserve(options.inherit.size());
   for (const SpawnOptions::Inherit& inherit : options.inherit)
     handles_.emplace_back(inherit.number, host.handles().duplicate(*inherit.handle));
@@ -28,9 +31,11 @@ Channel<int>& SimProcess::signals() {
 }
 
 std::string_view SimProcess::variable(std::string_view key) const {
-  for (const std::string& entry : environment_) {
+  for (std::string_view rest = environment_; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find('\0'));
     if (entry.size() > key.size() && entry.starts_with(key) && entry[key.size()] == '=')
-      return std::string_view(entry).substr(key.size() + 1);
+      return entry.substr(key.size() + 1);
+    rest.remove_prefix(entry.size() + 1);
   }
   return {};
 }

@@ -69,7 +69,7 @@ class SimProcess final : public World {
   pid_t pid_;
   uid_t user_;
   std::vector<std::string> arguments_;
-  std::vector<std::string> environment_;
+  std::string environment_;  // as in memory: each entry with a zero behind it
   std::vector<std::pair<int, Handle>> handles_;
   uint64_t caught_ = 0;
   std::unique_ptr<Channel<int>> signals_;  // when it is first asked for

@@ -38,6 +38,13 @@ struct SimulatorOptions {
   uint32_t hosts = 1;
   CostTable costs = {};
   FaultPlan faults = {};
+  std::function<uint64_t()> memory_in_use = {};  // by this process, for figures
+};
+
+// Something a run measured.
+struct Figure {
+  std::string name;
+  double value;
 };
 
 struct CheckFailure {
@@ -98,6 +105,10 @@ class Simulator final : private TimerHost {
   void note(uint32_t host, std::string text);
   const std::vector<std::string>& notes() const { return notes_; }
 
+  void figure(std::string name, double value) { figures_.push_back({std::move(name), value}); }
+  const std::vector<Figure>& figures() const { return figures_; }
+  uint64_t memory_in_use() const { return options_.memory_in_use ? options_.memory_in_use() : 0; }
+
   // Faults, at once. Crashes come as an event of their own, never inside the caller.
   void crash(uint32_t index);
   void reboot(uint32_t index);
@@ -139,6 +150,7 @@ class Simulator final : private TimerHost {
   HostProgram program_;
   std::optional<CheckFailure> failure_;
   std::vector<std::string> notes_;
+  std::vector<Figure> figures_;
   std::vector<std::unique_ptr<SimHost>> hosts_;
   List<Call> calls_;
   SimHost director_;

@@ -1,0 +1,132 @@
+// One job over the whole cluster, at any size, and what it takes: the figures of docs/scale.md.
+//
+// All hosts boot, hang themselves into the tree and idle; then a gang takes every slot but those
+// of a few spare hosts, one of its hosts dies and is replaced, and everything ends. With `--faults`
+// the plan's faults come between boot and launch.
+#include "sims/cluster_stage.h"
+#include "sims/scenarios.h"
+
+namespace tutti::sims {
+namespace {
+
+constexpr Duration kPatience = 5min;
+constexpr Duration kIdle = 2s;
+constexpr Duration kLook = 10ms;
+// Of more hosts, each has one process: the simulated processes would need most of the memory.
+constexpr uint32_t kMostHostsOfMany = 200'000;
+constexpr uint32_t kManySlots = 8;
+
+class Launch {
+ public:
+  explicit Launch(Simulator& sim)
+      : sim_(sim),
+        slots_(sim.hosts() > kMostHostsOfMany ? 1 : kManySlots),
+        stage_(std::make_shared<ClusterStage>(
+            sim, StageOptions{.slots = slots_, .agents_restart = false})) {}
+
+  Task<Result<void>> run(Duration length) {
+    CO_TRY_DO(co_await boot());
+    if (sim_.options().faults.name != "none") {
+      CO_TRY_DO(co_await suffer(sim_, length));
+      CO_TRY_DO(co_await until_whole());
+    }
+    CO_TRY_DO(co_await launch());
+    CO_TRY_DO(co_await lose_a_host());
+    CO_TRY_DO(co_await end());
+    co_return {};
+  }
+
+ private:
+  double seconds_since(int64_t begin_ns) const {
+    return static_cast<double>(sim_.now_ns() - begin_ns) * 1e-9;
+  }
+  double bytes_per_host(uint64_t before) const {
+    return static_cast<double>(sim_.memory_in_use() - before) / sim_.hosts();
+  }
+
+  Task<Result<void>> until(bool (Launch::*holds)() const, std::string_view what) {
+    const Instant late = sim_.clock().now() + kPatience;
+    while (!(this->*holds)() && !sim_.failure()) {
+      CO_TRY_DO(co_await sim_.clock().sleep(kLook));
+      sim_.check(sim_.clock().now() < late, "{} takes too long", what);
+    }
+    co_return {};
+  }
+  bool is_whole() const {
+    return stage_->head() != nullptr && stage_->head()->tree().alive().size() == sim_.hosts();
+  }
+  bool is_running() const { return job_->running_at_ns != 0; }
+  bool is_replaced() const { return stage_->lives() == processes_ + slots_; }
+  bool is_over() const { return job_->final_state.has_value(); }
+  Task<Result<void>> until_whole() { return until(&Launch::is_whole, "the tree"); }
+
+  Task<Result<void>> boot() {
+    const uint64_t before = sim_.memory_in_use();
+    stage_->start();
+    CO_TRY_DO(co_await until_whole());
+    sim_.figure("attach_s", seconds_since(0));
+    CO_TRY_DO(co_await sim_.clock().sleep(kIdle));
+    sim_.figure("idle_bytes_per_host", bytes_per_host(before));
+    co_return {};
+  }
+
+  Task<Result<void>> launch() {
+    const uint32_t spare_hosts = 1 + (sim_.hosts() - 1) / 100;
+    processes_ = uint64_t{slots_} * (sim_.hosts() - 1 - spare_hosts);
+    job::Spec spec = gang_job(static_cast<uint32_t>(processes_), kPatience);
+    job::Role& role = *spec.mutable_roles(0);
+    role.set_strategy(job::ONE_FOR_ONE);
+    for (job::Budget& budget : *role.mutable_budgets()) budget.set_delay_ns(0);
+    const uint64_t before = sim_.memory_in_use();
+    job_ = &stage_->submit(std::move(spec));
+    CO_TRY_DO(co_await until(&Launch::is_running, "the launch"));
+    if (sim_.failure()) co_return {};
+    sim_.check(stage_->lives() >= processes_, "{} of {} processes were started", stage_->lives(),
+               processes_);
+    sim_.figure("processes", static_cast<double>(processes_));
+    sim_.figure("launch_s",
+                static_cast<double>(job_->running_at_ns - job_->submitted_at_ns) * 1e-9);
+    sim_.figure("job_bytes_per_host", bytes_per_host(before));
+    co_return {};
+  }
+
+  // Not the coordinator's; that is another scenario.
+  Task<Result<void>> lose_a_host() {
+    if (sim_.failure()) co_return {};
+    const uint32_t victim = sim_.hosts() / 2;
+    const int64_t begin_ns = sim_.now_ns();
+    sim_.crash(victim);
+    CO_TRY_DO(co_await until(&Launch::is_replaced, "the replacement"));
+    sim_.figure("replace_s", seconds_since(begin_ns));
+    co_return {};
+  }
+
+  Task<Result<void>> end() {
+    if (sim_.failure()) co_return {};
+    const int64_t begin_ns = sim_.now_ns();
+    cluster::KillRequest request;
+    request.set_job(job_->id);
+    auto killed = stage_->head()->kill(request);
+    sim_.check(killed.has_value(), "the job cannot be killed");
+    CO_TRY_DO(co_await until(&Launch::is_over, "the end"));
+    sim_.figure("end_s", seconds_since(begin_ns));
+    co_return {};
+  }
+
+  Simulator& sim_;
+  uint32_t slots_;
+  std::shared_ptr<ClusterStage> stage_;
+  SubmittedJob* job_ = nullptr;
+  uint64_t processes_ = 0;
+};
+
+Task<Result<void>> run(Simulator& sim, Duration length) {
+  Launch launch(sim);
+  co_return co_await launch.run(length);
+}
+
+}  // namespace
+
+const Scenario kScale = {"scale", "one job over all hosts, and what it takes", 100, 4, 20s, run};
+
+}  // namespace tutti::sims
