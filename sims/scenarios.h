@@ -18,6 +18,8 @@ extern const Scenario kCoordinatorLoss;
 extern const Scenario kAgentRestarts;
 extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
+extern const Scenario kExchange;
+extern const Scenario kSpares;
 extern const Scenario kScale;
 extern const Scenario kServices;
 extern const Scenario kStuck;

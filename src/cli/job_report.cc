@@ -30,7 +30,7 @@ void JobTeller::on_event(const cluster::ProcessEvent& event) {
   const auto pid = static_cast<pid_t>(event.pid());
   if (rank.pid != pid) {
     rank = RankReport{.pid = pid};
-    listener_.on_started(event.process(), pid);
+    listener_.on_started(event.process(), pid, event.from_spare());
   }
   if (!event.has_exit() || rank.exit) return;
   rank.exit = exit_of(event.exit());

@@ -61,7 +61,8 @@ Json process_json(const cluster::ProcessInfo& process, const std::string& host) 
           {"pid", process.pid()},     {"host", host},
           {"state", process.state()}, {"step", process.step()},
           {"epoch", process.epoch()}, {"restarts", process.restarts()},
-          {"health", process.health()}};
+          {"health", process.health()}, {"spare", process.spare()},
+          {"from_spare", process.from_spare()}};
 }
 
 Json job_json(const cluster::JobInfo& info) {

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kMostPids = 8;
 
 struct Likeness {
+  bool spare = false;  // after those that have ranks
   std::string state;
   uint64_t step = 0;
   std::string health;
@@ -39,11 +40,6 @@ std::string pids_text(const std::vector<int64_t>& pids) {
   return fmt::format("{} … {} ({} of them)", pids.front(), pids.back(), pids.size());
 }
 
-std::string state_text(const Likeness& likeness) {
-  if (likeness.health.empty()) return likeness.state;
-  return fmt::format("{}, {}", likeness.state, likeness.health);
-}
-
 struct Shown {
   std::map<uint64_t, Roles> jobs;
   std::map<uint64_t, cluster::JobInfo> infos;
@@ -58,10 +54,19 @@ struct Shown {
 void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
-  const Likeness likeness{process.state(), process.step(), process.health()};
+  const std::string state = process.state() + (process.from_spare() ? ", was a spare" : "");
+  const Likeness likeness{process.spare(), state, process.step(), process.health()};
   Alike& alike = roles[{first, process.role()}][process.host()][likeness];
-  alike.ranks.add(process.index());
+  if (!process.spare()) alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
+}
+
+// "2 spares ready" in the place of a state.
+std::string state_text(const Likeness& likeness, const Alike& alike) {
+  if (!likeness.spare && likeness.health.empty()) return likeness.state;
+  if (!likeness.spare) return fmt::format("{}, {}", likeness.state, likeness.health);
+  const size_t count = alike.pids.size();
+  return fmt::format("{} spare{} {}", count, count == 1 ? "" : "s", likeness.state);
 }
 
 void print_tree(const Shown& shown) {
@@ -79,7 +84,8 @@ void print_tree(const Shown& shown) {
       Table table({"    HOST", "RANKS", "STATE", "STEP", "PIDS"});
       for (const auto& [host, rows] : hosts)
         for (const auto& [likeness, alike] : rows)
-          table.add({"    " + shown.name_of(host), alike.ranks.text(), state_text(likeness),
+          table.add({"    " + shown.name_of(host), likeness.spare ? "-" : alike.ranks.text(),
+                     state_text(likeness, alike),
                      likeness.step == 0 ? "-" : fmt::format("{}", likeness.step),
                      pids_text(alike.pids)});
       fmt::print("{}", table.text(colour));

@@ -100,6 +100,11 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       if (job != nullptr && processes) job->on_signal(*processes, message.signal().number());
       return;
     }
+    case cluster::Message::kRelease: {
+      HostJob* job = find_job(message.release().job());
+      if (job != nullptr) job->on_release(message.release());
+      return;
+    }
     case cluster::Message::kQuery: return answer_query(from, message.query());
     case cluster::Message::kAppointment: {
       cluster::CoordinatorRecord fresh;

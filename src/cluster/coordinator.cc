@@ -42,7 +42,10 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
       processes_(numbers_.size()),
       counts_(numbers_.roles()),
       restarts_(record.restarts()),
-      culprit_(std::move(*record.mutable_culprit())) {
+      culprit_(std::move(*record.mutable_culprit())),
+      gang_epochs_(record.gang_epochs().begin(), record.gang_epochs().end()),
+      lives_(record.lives() + 1) {
+  gang_epochs_.resize(numbers_.roles());
   for (const job::Role& role : appointment_.spec().roles()) budgets_.emplace_back(role);
   if (numbers_.size() != 0) idle_ = RangeSet(0, numbers_.size() - 1);
   touched_ = nodes();
@@ -63,6 +66,7 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
   if (appointment_.fresh()) {
     // The head gave this epoch with the appointment, and keeps it.
     orders_.durably = false;
+    gang_epochs_.assign(numbers_.roles(), epoch());
     start_ready();
     orders_.durably = false;
     return;
@@ -106,6 +110,8 @@ cluster::CoordinatorRecord Coordinator::record() const {
   set_pairs(dead_, record.mutable_dead());
   set_pairs(begun_, record.mutable_begun());
   set_pairs(restart_, record.mutable_restart());
+  record.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
+  record.set_lives(lives_);
   if (culprit_.has_exit()) *record.mutable_culprit() = culprit_;
   record.set_preempted(end_at_.has_value());
   record.set_end_grace_ns(to_ns(end_grace_));
@@ -122,10 +128,6 @@ void Coordinator::next_epoch() {
   set_phase(in_phase(start_, Phase::starting), Phase::idle);
   start_ = stop_ = heard_ = RangeSet();
   directed_ = false;
-  barriers_.clear();
-  values_.clear();
-  wanting_.clear();
-  value_bytes_ = 0;
   orders_.log = orders_.durably = true;
 }
 
@@ -266,6 +268,7 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   restart_at_ = std::max(restart_at_.value_or(now_), now_ + delay);
   const RangeSet dead = dead_;
   next_epoch();
+  begin_gangs_of(processes);
   dead_ = dead;
   stop_ = restart_;
   set_phase(restart_, Phase::idle);
@@ -339,6 +342,7 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   // A host that was told to end the job in this epoch, and has it again, must see a newer one.
   const RangeSet dead = dead_;
   next_epoch();
+  begin_gangs_of(moved);
   dead_ = dead;
   stop_ = restart_;
   wanted_ = RangeSet();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cluster/exchange_desk.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/supervision.h"
@@ -88,12 +89,17 @@ class Coordinator {
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
   void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
-  void on_arrived(const cluster::Row& row);
-  void on_value(const cluster::Row& row);
   void end_strangers(const RangeSet& hosts);
   void adopted();
   // Whether what a host says of a process that we know nothing of tells how it is.
   bool may_adopt(ProcessId process) const { return adopted_by_ && !restart_.contains(process); }
+
+  // What processes exchange (coordinator_exchange.cc).
+  void learn_gang_epoch(const cluster::Row& row, const RangeSet& processes);
+  void settle_gang_epochs();
+  void begin_gangs_of(const RangeSet& processes);
+  void on_exchange(const cluster::Row& row);
+  void send_letters();
 
   // Deciding (coordinator.cc).
   void failed(const RangeSet& processes, const cluster::Row& row);
@@ -165,10 +171,12 @@ class Coordinator {
   uint32_t restarts_ = 0;
   cluster::Row culprit_;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers_;
-  std::map<std::string, RangeSet> barriers_;  // who arrived, by name
-  std::map<std::string, std::string> values_;
-  std::map<std::string, RangeSet> wanting_;  // hosts, by the value's key
-  size_t value_bytes_ = 0;
+  // By role, the epoch of which what its processes exchange is; 0 while we do not know.
+  std::vector<uint64_t> gang_epochs_;
+  std::vector<uint64_t> told_epochs_;  // the newest that hosts told, while we do not know
+  bool told_differ_ = false;
+  uint32_t lives_;
+  std::optional<ExchangeDesk> desk_;  // when somebody comes
   bool over_ = false;
   CoordinatorOrders orders_;
 };

@@ -1,4 +1,5 @@
 // What a coordinator tells others.
+#include <algorithm>
 #include <array>
 #include <csignal>
 
@@ -42,6 +43,9 @@ cluster::Message Coordinator::directive() const {
     const int notice = appointment_.spec().notice_signal();
     directive.set_notice(notice != 0 ? notice : SIGTERM);
   }
+  if (std::ranges::find(gang_epochs_, 0) == gang_epochs_.end())
+    directive.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
+  directive.set_store(epoch_of(appointment_.term(), lives_));
   directive.set_members(appointment_.members());
   directive.set_master_address(appointment_.master_address());
   // Nobody can promise that a port is free on another host; each epoch tries another.
@@ -112,6 +116,7 @@ std::string Coordinator::text() const {
 }
 
 CoordinatorOrders Coordinator::take_orders() {
+  if (desk_) send_letters();
   if (!acks_.empty() && state_ != cluster::ENDING) {
     cluster::Message message;
     message.mutable_ack()->set_job(job());

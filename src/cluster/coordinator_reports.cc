@@ -3,12 +3,6 @@
 #include "cluster/report_fold.h"
 
 namespace tutti {
-namespace {
-
-// What a gang's processes may exchange: enough for addresses and keys, too little for tensors.
-constexpr size_t kMaxValueBytes = 16 << 20;
-
-}  // namespace
 
 void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
@@ -20,6 +14,7 @@ void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
     if (!says_how(row)) on_row(row);
   for (const cluster::Row& row : report.rows())
     if (says_how(row)) on_row(row);
+  for (const cluster::Row& row : report.rows()) on_exchange(row);
   if (adopted_by_ && unheard().empty()) adopted();
   start_ready();
   look_for_end();
@@ -31,12 +26,13 @@ void Coordinator::on_row(const cluster::Row& row) {
   if (!processes || !hosts) return;
   if (!processes->empty() && processes->back() >= numbers_.size()) return;
   // A host that lost its processes to another, and does not know it yet, speaks of its own only.
-  if (!hosts->empty() && !processes->empty() && row.what() != cluster::Row::ARRIVED)
+  if (!hosts->empty() && !processes->empty())
     *processes = processes->common(processes_on(numbers_, appointment_.layout(), *hosts));
   switch (row.what()) {
     case cluster::Row::STARTED:
       end_strangers(*hosts);
       if (row.epoch() == epoch() && row.count() > revision_) heard_.add(*hosts);
+      learn_gang_epoch(row, *processes);
       return on_started(row, *processes);
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
@@ -52,9 +48,6 @@ void Coordinator::on_row(const cluster::Row& row) {
         ++counts_[numbers_.role_of(number)].well;
       }
       return;
-    case cluster::Row::ARRIVED: return on_arrived(row);
-    case cluster::Row::VALUE:
-    case cluster::Row::WANTED: return on_value(row);
     default: return;
   }
 }
@@ -141,6 +134,7 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 void Coordinator::adopted() {
   const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
+  settle_gang_epochs();
   for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {
@@ -163,48 +157,6 @@ void Coordinator::adopted() {
 void Coordinator::end_strangers(const RangeSet& hosts) {
   const RangeSet strangers = hosts.minus(nodes().minus(lost_));
   if (!strangers.empty()) send_end(strangers);
-}
-
-void Coordinator::on_arrived(const cluster::Row& row) {
-  auto processes = set_from(row.processes());
-  if (!processes || processes->empty() || row.epoch() != epoch()) return;
-  RangeSet& arrived = barriers_[row.message()];
-  arrived.add(*processes);
-  if (arrived != numbers_.of_role(numbers_.role_of(processes->front()))) return;
-  barriers_.erase(row.message());
-  cluster::Message message;
-  cluster::Release& release = *message.mutable_release();
-  release.set_job(job());
-  release.set_epoch(epoch());
-  release.set_barrier(row.message());
-  send(nodes().minus(lost_), std::move(message));
-}
-
-void Coordinator::on_value(const cluster::Row& row) {
-  auto hosts = set_from(row.hosts());
-  if (!hosts || row.epoch() != epoch()) return;
-  const std::string& key = row.message();
-  if (row.what() == cluster::Row::VALUE) {
-    const auto before = values_.find(key);
-    const size_t less = before == values_.end() ? 0 : key.size() + before->second.size();
-    const size_t more = key.size() + row.value().size();
-    if (value_bytes_ - less + more > kMaxValueBytes) return;
-    value_bytes_ += more - less;
-    values_.insert_or_assign(key, row.value());
-  } else {
-    wanting_[key].add(*hosts);
-  }
-  const auto value = values_.find(key);
-  const auto wanting = wanting_.find(key);
-  if (value == values_.end() || wanting == wanting_.end()) return;
-  cluster::Message message;
-  cluster::Release& release = *message.mutable_release();
-  release.set_job(job());
-  release.set_epoch(epoch());
-  release.set_key(key);
-  release.set_value(value->second);
-  send(wanting->second, std::move(message));
-  wanting_.erase(wanting);
 }
 
 }  // namespace tutti

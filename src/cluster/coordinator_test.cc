@@ -686,58 +686,6 @@ TEST_CASE("a second coordinator does not take a stranger's processes for its own
   CHECK(bench.start() == "2-3");
 }
 
-TEST_CASE("a barrier opens when all of the role have come, in this epoch") {
-  CoordinatorBench bench(appointment_of(workers()));
-  bench.obey();
-  const auto arrive = [&](std::string_view processes, uint64_t epoch) {
-    cluster::Row row = row_of(cluster::Row::ARRIVED, epoch, set(processes));
-    row.set_message("step");
-    bench.report({row});
-    return bench.to(cluster::Message::kRelease);
-  };
-  CHECK(arrive("0-6", kFirstEpoch) == "");
-  CHECK(arrive("0-6", kFirstEpoch) == "");
-  CHECK(arrive("7", kFirstEpoch - 1) == "");
-  CHECK(arrive("7", kFirstEpoch) == "1-4");
-  CHECK(bench.orders.parcels.back().message.release().barrier() == "step");
-  CHECK(arrive("0-6", kFirstEpoch) == "");  // the next round
-  bench.exited("3", job::KILLED);
-  CHECK(arrive("7", bench.coordinator.epoch()) == "");  // nobody waits from before
-}
-
-TEST_CASE("a value goes to the hosts that want it, whichever came first") {
-  CoordinatorBench bench(appointment_of(workers()));
-  bench.obey();
-  const auto say = [&](cluster::Row::What what, std::string_view hosts, std::string value) {
-    cluster::Row row = row_of(what, kFirstEpoch, {}, set(hosts));
-    row.set_message("key");
-    row.set_value(std::move(value));
-    bench.report({row});
-    return bench.to(cluster::Message::kRelease);
-  };
-  CHECK(say(cluster::Row::WANTED, "2", "") == "");
-  CHECK(say(cluster::Row::WANTED, "3", "") == "");
-  CHECK(say(cluster::Row::VALUE, "1", "here") == "2-3");
-  CHECK(bench.orders.parcels.back().message.release().value() == "here");
-  CHECK(say(cluster::Row::WANTED, "4", "") == "4");
-}
-
-TEST_CASE("a value that is told again and again takes its room once") {
-  CoordinatorBench bench(appointment_of(workers()));
-  bench.obey();
-  cluster::Row value = row_of(cluster::Row::VALUE, kFirstEpoch, {}, set("1"));
-  value.set_message("key");
-  value.set_value(std::string(1 << 20, 'v'));
-  for (int i = 0; i < 20; ++i) bench.report({value});
-  cluster::Row other = row_of(cluster::Row::VALUE, kFirstEpoch, {}, set("1"));
-  other.set_message("other");
-  other.set_value(std::string(1 << 20, 'w'));
-  cluster::Row wanted = row_of(cluster::Row::WANTED, kFirstEpoch, {}, set("2"));
-  wanted.set_message("other");
-  bench.report({other, wanted});
-  CHECK(bench.to(cluster::Message::kRelease) == "2");
-}
-
 TEST_CASE("what could not be ended is told to the head, and keeps nothing from its end") {
   CoordinatorBench bench(appointment_of(workers()));
   bench.obey();

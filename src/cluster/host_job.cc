@@ -16,7 +16,9 @@ HostJob::HostJob(JobHost& host, uint64_t job)
       alarm_(world_.clock()),
       output_(std::make_shared<OutputSpool>(world_, host.job_folder(job))) {}
 
-HostJob::~HostJob() = default;
+HostJob::~HostJob() {
+  if (exchange_ != nullptr) exchange_->close();
+}
 
 void HostJob::on_directive(const cluster::Directive& directive) {
   const auto age = [](const cluster::Directive& d) { return std::pair(d.epoch(), d.revision()); };
@@ -79,8 +81,11 @@ RangeSet HostJob::running() const {
 
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
-  const Instant due = std::min({resend_at_, stalls_at_, pending_.empty() ? kNever : give_up_at_});
-  return health_ == nullptr ? due : std::min(due, health_->due());
+  Instant due =
+      std::min({resend_at_, stalls_at_, spares_at_, pending_.empty() ? kNever : give_up_at_});
+  if (health_ != nullptr) due = std::min(due, health_->due());
+  if (exchange_ != nullptr) due = std::min(due, exchange_->due());
+  return due;
 }
 
 Task<void> HostJob::run() {
@@ -107,6 +112,8 @@ Task<void> HostJob::run() {
     if (stalls_at_ <= now) look_for_stalls();
     if (health_ != nullptr && health_->due() <= now) health_->look();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
+    if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
+    tend_spares();
     if ((next_ && !adopting_) || end_) continue;
     const Instant due = next_due();
     auto woken = co_await alarm_.until(due);
@@ -137,6 +144,8 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   TUTTI_LOG(debug, "obeying",
             {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
   const bool newer = directive.epoch() > directive_.epoch();
+  // A coordinator that took over learns from us.
+  if (directive.gang_epochs().empty()) *directive.mutable_gang_epochs() = directive_.gang_epochs();
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
   const RangeSet wanted = wanted_here();
@@ -220,6 +229,7 @@ void HostJob::settle() {
       leaving.add(process);
   }
   stop(leaving, Duration(directive_.spec().grace_ns()), SIGTERM);
+  if (exchange_ != nullptr) exchange_->look_again();
 }
 
 // Survivors learn of the epoch, and of whose death began it.

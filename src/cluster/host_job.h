@@ -14,6 +14,7 @@
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
 #include "cluster/health_checks.h"
+#include "cluster/host_exchange.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/keeper_session.h"
@@ -42,11 +43,15 @@ class JobHost {
   virtual Task<Result<void>> log(cluster::HostRecord record) = 0;
   // With the next that is.
   virtual void log_soon(const cluster::HostRecord& record) = 0;
+  virtual uint64_t log_exchange(const cluster::ExchangeRecord& record) = 0;
+  // Waits until what was logged so far up to here is durable.
+  virtual Task<Result<void>> logged(uint64_t sequence) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
   // It is clean, and may be used again.
   virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
+  virtual std::string exchange_socket() const = 0;
   // What ranks add to the niceness of their keeper.
   virtual int rank_nice() const = 0;
 
@@ -59,7 +64,7 @@ class JobHost {
 constexpr uint32_t kFirstCheck = 1U << 31;
 constexpr bool is_check(uint32_t rank) { return rank >= kFirstCheck; }
 
-class HostJob final : private KeeperUser, private HealthChecks::Owner {
+class HostJob final : private KeeperUser, private HealthChecks::Owner, private ExchangeJob {
  public:
   HostJob(JobHost& host, uint64_t job);
   ~HostJob();
@@ -74,7 +79,14 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   void on_end(const cluster::End& end);
   void on_signal(const RangeSet& processes, int number);
   void on_ack(const cluster::Ack& ack);
+  void on_release(const cluster::Release& release);
+  void on_spare_ready(uint32_t spare);
   void report_again();
+
+  // Where its processes' calls wait; may outlive the job.
+  std::shared_ptr<HostExchange> exchange();
+  void restore_exchange(const std::vector<cluster::ExchangeRecord>& records);
+  std::vector<cluster::ExchangeRecord> exchange_records() const;
 
   uint64_t job() const { return job_; }
   uint64_t epoch() const { return directive_.epoch(); }
@@ -100,6 +112,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
     uint32_t slot = 0;  // of its control page
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
+    bool from_spare = false;
     uint32_t restarts = 0;  // since we began to count
     cluster::Row row;       // of its end
     // Signs of progress.
@@ -108,6 +121,25 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
     Duration longest{};
     bool well = false;     // once
     bool stalled = false;  // or ill; its row says why
+  };
+
+  // A process that waits for a rank.
+  struct Spare {
+    size_t role = 0;
+    pid_t pid = 0;
+    bool ready = false;
+    bool leaving = false;  // given a rank, or told to end
+    std::vector<Handle> outputs;
+  };
+  struct SparePause {
+    Duration length{};
+    Instant until{};
+  };
+  // What the keeper has not answered; it does so in order.
+  struct Asked {
+    enum class What : uint8_t { arena, ranks, spares, assign } what = What::ranks;
+    RangeSet processes = {};
+    uint32_t spare = 0;
   };
 
   // Obeying (host_job.cc).
@@ -143,8 +175,25 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   // Starting (host_job_spawn.cc).
   keeper::Spawn common_spawn(const job::Role& role) const;
   void send_spawn(const RangeSet& processes);
+  void spawn_cold(size_t role, const RangeSet& processes);
+  keeper::Spawn common_spawn(size_t role) const;
+  void add_epoch_settings(size_t role, keeper::Spawn& spawn) const;
+  void make_arena();
   keeper::Spawn::Rank& add_rank(ProcessId process, keeper::Spawn& spawn) const;
   uint32_t slot_for(ProcessId process);
+
+  // Spares (host_job_spares.cc).
+  bool needs_spares(size_t role) const;
+  void tend_spares();
+  void spawn_spares(size_t role, uint32_t count);
+  void end_spares(size_t role);
+  void forget_unstarted_spares();
+  void pause_spares(size_t role);
+  void on_spare_spawned(const keeper::Spawned::Rank& rank, std::vector<Handle> outputs);
+  void on_spare_exited(const keeper::Exited::Rank& rank);
+  RangeSet assign_spares(size_t role, const RangeSet& processes);
+  void on_assigned(const Asked& asked);
+  void on_not_assigned(const Asked& asked, const Error& why);
 
   // The keeper's answers (host_job_keeper.cc).
   void on_keeper_frame(KeeperFrame frame) override;
@@ -153,9 +202,23 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   void on_exited(const KeeperFrame& frame);
   void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
+  void on_done();
+  void finish_adopting();
   void on_failure(const KeeperFrame& frame);
   void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
+
+  // What processes exchange (host_job_exchange.cc).
+  World& world() override { return world_; }
+  const JobNumbers& numbers() const override { return *numbers_; }
+  uint64_t life_of(ProcessId process) const override;
+  uint64_t gang_epoch(size_t role) const override;
+  uint64_t store() const override { return directive_.store(); }
+  bool finding_out() const override { return adopting_ || !numbers_; }
+  void tell_soon() override;
+  uint64_t log_exchange(cluster::ExchangeRecord record) override;
+  Task<Result<void>> logged(uint64_t sequence) override;
+  void tell_exchange();
 
   // Telling (host_job_reports.cc).
   void send_report(bool all);
@@ -178,8 +241,11 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   std::map<ProcessId, Local> processes_;
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
-  std::vector<RangeSet> asked_;              // spawns the keeper has not answered
+  std::vector<Asked> asked_;
   std::unique_ptr<HealthChecks> health_;     // once something runs whose health is asked for
+  std::map<uint32_t, Spare> spares_;
+  std::map<size_t, SparePause> spare_pauses_;  // by role
+  Instant spares_at_ = kNever;
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;
@@ -195,6 +261,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner {
   bool over_ = false;
   Alarm alarm_;
   std::shared_ptr<OutputSpool> output_;
+  std::shared_ptr<HostExchange> exchange_;  // when a process asks for it
 };
 
 }  // namespace tutti

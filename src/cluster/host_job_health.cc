@@ -70,12 +70,15 @@ void HostJob::on_health() {
 // In the job's containment, with what its process was given; what it prints is nobody's.
 void HostJob::run_check(ProcessId process) {
   if (keeper_ == nullptr) return health_->on_command(process, "its keeper is gone");
-  const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+  const size_t role = numbers_->role_of(process);
   keeper::Spawn spawn = common_spawn(role);
-  *spawn.mutable_arguments() = role.health().command();
+  add_epoch_settings(role, spawn);
+  spawn.set_epoch(epoch());
+  *spawn.mutable_arguments() =
+      directive_.spec().roles(static_cast<int>(role)).health().command();
   spawn.set_output(keeper::Spawn::NOTHING);
   add_rank(process, spawn).set_rank(kFirstCheck + process);
-  asked_.emplace_back(kFirstCheck + process);
+  asked_.push_back({.processes = RangeSet(kFirstCheck + process)});
   keeper_->send(KeeperMessage::spawn, spawn);
 }
 
@@ -102,7 +105,10 @@ void HostJob::on_check_refused(uint32_t rank, const Error& why) {
 // Whether the keeper has tried all that it was told to start, but for checks.
 bool HostJob::all_tried() const {
   return pending_.empty() && !adopting_ &&
-         std::ranges::all_of(asked_, [](const RangeSet& ranks) { return is_check(ranks.front()); });
+         std::ranges::none_of(asked_, [](const Asked& asked) {
+           return asked.what == Asked::What::assign ||
+                  (asked.what == Asked::What::ranks && !is_check(asked.processes.front()));
+         });
 }
 
 }  // namespace tutti

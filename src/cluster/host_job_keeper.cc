@@ -15,12 +15,20 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
     case KeeperMessage::exited: on_exited(frame); break;
     case KeeperMessage::arenas: on_arenas(std::move(frame)); break;
     case KeeperMessage::failure: on_failure(frame); break;
-    case KeeperMessage::done:
-      if (resetting_) reset_answer_ = "";
-      break;
+    case KeeperMessage::done: on_done(); break;
     default: break;
   }
   alarm_.ring();
+}
+
+void HostJob::on_done() {
+  if (asked_.empty()) {
+    if (resetting_) reset_answer_ = "";
+    return;
+  }
+  const Asked asked = std::move(asked_.front());
+  asked_.erase(asked_.begin());
+  if (asked.what == Asked::What::assign) on_assigned(asked);
 }
 
 void HostJob::on_spawned(KeeperFrame frame) {
@@ -29,14 +37,21 @@ void HostJob::on_spawned(KeeperFrame frame) {
   size_t next = 0;
   for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
     const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
+    if (rank.spare()) {
+      std::vector<Handle> outputs;
+      for (size_t i = 0; i < handles; ++i) outputs.push_back(std::move(frame.handles[next + i]));
+      on_spare_spawned(rank, std::move(outputs));
+      next += handles;
+      continue;
+    }
     if (is_check(rank.rank())) {
       // Of an agent before us, which knew what it was for.
       if (adopting_) kill_check(rank.rank() - kFirstCheck);
       continue;
     }
-    if (adopting_ && !rank.spare()) processes_[rank.rank()].epoch = rank.epoch();
+    if (adopting_) processes_[rank.rank()].epoch = rank.epoch();
     const auto known = processes_.find(rank.rank());
-    if (known != processes_.end() && !rank.spare()) {
+    if (known != processes_.end()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
       if (local.phase == Phase::starting && !rank.ended()) {
@@ -59,12 +74,14 @@ void HostJob::on_spawned(KeeperFrame frame) {
             {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
-  if (adopting_) {
-    adopting_ = false;
-    if (!end_) settle();
-  } else if (!asked_.empty()) {
-    asked_.erase(asked_.begin());
-  }
+  if (!adopting_ && !asked_.empty()) asked_.erase(asked_.begin());
+}
+
+// The keeper has told all that it has.
+void HostJob::finish_adopting() {
+  adopting_ = false;
+  report_due_ = true;
+  if (!end_) settle();
 }
 
 void HostJob::take_slot(Local& local, uint64_t slot) {
@@ -75,7 +92,10 @@ void HostJob::take_slot(Local& local, uint64_t slot) {
 
 void HostJob::on_arenas(KeeperFrame frame) {
   keeper::Arenas arenas;
-  if (!frame.parse(arenas) || arenas.arenas_size() == 0 || frame.handles.empty()) return;
+  if (!frame.parse(arenas)) return;
+  if (adopting_ && arenas.last()) finish_adopting();
+  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.erase(asked_.begin());
+  if (arenas.arenas_size() == 0 || frame.handles.empty()) return;
   auto pages = ControlPages::open(world_, frame.handles.front());
   if (!pages) {
     TUTTI_LOG(warn, "no control pages", {{"job", job_}, {"why", pages.error().text()}});
@@ -90,18 +110,21 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   if (!frame.parse(failure)) return;
   const Error error = to_error(failure);
   TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
-  if (resetting_) {
+  if (asked_.empty() && resetting_) {
     reset_answer_ = error.text();
     return;
   }
-  if (asked_.empty()) {
+  const bool unasked = asked_.empty();
+  const Asked asked = unasked ? Asked{.what = Asked::What::arena} : std::move(asked_.front());
+  if (!unasked) asked_.erase(asked_.begin());
+  if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
+  if (asked.what == Asked::What::spares) forget_unstarted_spares();
+  if (asked.what != Asked::What::ranks) {
     TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
     return;
   }
-  const RangeSet processes = asked_.front();
-  asked_.erase(asked_.begin());
-  if (is_check(processes.front())) return on_check_refused(processes.front(), error);
-  for (const ProcessId process : processes.members()) {
+  if (is_check(asked.processes.front())) return on_check_refused(asked.processes.front(), error);
+  for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
     local.stopping = false;
@@ -118,8 +141,9 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
   for (const keeper::Exited::Rank& rank : exited.ranks()) {
-    if (rank.spare()) continue;
-    if (is_check(rank.rank())) {
+    if (rank.spare()) {
+      on_spare_exited(rank);
+    } else if (is_check(rank.rank())) {
       on_check_exited(rank);
     } else {
       note_exit(rank.rank(), rank);
@@ -168,6 +192,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   event.mutable_exit()->set_lived_ns(rank.lived_ns());
   output_->note(std::move(event));
   local.stopping = false;
+  if (exchange_ != nullptr) exchange_->look_again();
 }
 
 void HostJob::on_keeper_gone(const Error& why) {
@@ -177,6 +202,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   pages_capacity_ = 0;
   slots_.clear();
   asked_.clear();
+  spares_.clear();
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
@@ -189,6 +215,7 @@ void HostJob::on_keeper_gone(const Error& why) {
     local.row.mutable_exit()->set_signal(SIGKILL);
     local.row.mutable_exit()->set_error(job::KILLED);
   }
+  if (exchange_ != nullptr) exchange_->look_again();
   report_due_ = true;
   alarm_.ring();
 }

@@ -26,10 +26,11 @@ bool HostJob::anything_untold() const {
 cluster::JobReport HostJob::make_report(bool all) const {
   cluster::JobReport report;
   report.set_job(job_);
-  std::map<uint64_t, RangeSet> running;
+  std::map<std::pair<uint64_t, uint64_t>, RangeSet> running;  // by epoch, and that of its gang
   const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
-    if (local.phase == Phase::running) running[local.epoch].add(process);
+    if (local.phase == Phase::running)
+      running[{local.epoch, gang_epoch(numbers_->role_of(process))}].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
       cluster::Row row = local.row;
       row.set_epoch(local.epoch);
@@ -51,7 +52,8 @@ cluster::JobReport HostJob::make_report(bool all) const {
   for (const auto& [since, processes] : running) {
     cluster::Row& started = *report.add_rows();
     started.set_what(cluster::Row::STARTED);
-    started.set_epoch(since);
+    started.set_epoch(since.first);
+    started.set_gang_epoch(since.second);
     set_pairs(processes, started.mutable_processes());
     set_pairs(here, started.mutable_hosts());
   }
@@ -63,6 +65,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
     row.set_epoch(epoch());
     row.set_count(directive_.revision() + 1);
   }
+  if (all && exchange_ != nullptr && !adopting_) exchange_->add_rows(report, host_.node(), true);
   fold_rows(report);
   return report;
 }
@@ -111,11 +114,22 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
                    : local.phase == Phase::exited  ? "exited"
                                                    : "starting");
     info.set_health(health_text(process, local));
+    info.set_from_spare(local.from_spare);
     const tutti_control_page* page =
         pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
     info.set_progress(progress_of(*page));
     info.set_step(step_of(*page));
+  }
+  for (const auto& [number, spare] : spares_) {
+    cluster::ProcessInfo& info = into.emplace_back();
+    info.set_job(job_);
+    info.set_process(numbers_->number(spare.role, 0));
+    info.set_pid(spare.pid);
+    info.set_role(directive_.spec().roles(static_cast<int>(spare.role)).name());
+    info.set_host(host_.node());
+    info.set_spare(true);
+    info.set_state(spare.ready ? "ready" : "starting");
   }
 }
 

@@ -96,6 +96,7 @@ class Keeper {
   Task<void> watch(HeldRank& held);
   bool lacked_memory(const HeldRank& held, const Exit& exit);
   void look_at_memory();
+  void note_exit(const HeldRank& held, Exit exit);
   void tell_siblings(const HeldRank& held, uint64_t sequence);
   Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
                                 uint64_t sequence);
