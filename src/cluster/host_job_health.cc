@@ -77,6 +77,7 @@ void HostJob::run_check(ProcessId process) {
   *spawn.mutable_arguments() =
       directive_.spec().roles(static_cast<int>(role)).health().command();
   spawn.set_output(keeper::Spawn::NOTHING);
+  spawn.clear_control_arena();
   add_rank(process, spawn).set_rank(kFirstCheck + process);
   asked_.push_back({.processes = RangeSet(kFirstCheck + process)});
   keeper_->send(KeeperMessage::spawn, spawn);

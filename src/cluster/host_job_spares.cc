@@ -56,7 +56,6 @@ void HostJob::spawn_spares(size_t role, uint32_t count) {
   if (!command) return;  // the job's rules refuse it
   make_arena();
   keeper::Spawn spawn = common_spawn(role);
-  spawn.set_control_arena(kControlArena);
   for (const std::string& word : *command) spawn.add_arguments(word);
   auto number = static_cast<uint32_t>(role << kRoleShift);
   for (uint32_t i = 0; i < count; ++i, ++number) {

@@ -116,6 +116,7 @@ keeper::Spawn HostJob::common_spawn(size_t index) const {
   if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
   spawn.set_open_files(spec.open_files());
   spawn.set_nice(host_.rank_nice());
+  spawn.set_control_arena(kControlArena);
   return spawn;
 }
 
@@ -135,7 +136,6 @@ void HostJob::spawn_cold(size_t role, const RangeSet& processes) {
   *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).command();
   add_epoch_settings(role, spawn);
   spawn.set_epoch(epoch());
-  spawn.set_control_arena(kControlArena);
   for (const ProcessId process : processes.members()) {
     keeper::Spawn::Rank& rank = add_rank(process, spawn);
     const uint64_t slot = processes_[process].slot;
