@@ -229,7 +229,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   CO_TRY_DO(co_await sim.clock().sleep(kSettling));
   stage->check_end();
   sim.check(meetings->alive.empty(), "{} workers have no owner", meetings->alive.size());
-  sim.check(meetings->passed != 0, "nobody met anybody");
+  sim.check(!calm || meetings->passed != 0, "nobody met anybody");
   co_return {};
 }
 
