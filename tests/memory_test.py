@@ -72,7 +72,7 @@ def test_a_job_is_started_again_as_often_as_it_may_run_out_of_memory(
 ) -> None:
     cluster = Cluster(uuid.uuid4().hex)
     machine = cluster.head
-    machine.tutti = [*small_memory, TUTTI]
+    machine.command = [*small_memory, str(TUTTI)]
     machine.well("up", "--name", "one", "--slots", "8")
     file = tmp_path / "job.toml"
     file.write_text(f"""
