@@ -101,6 +101,7 @@ class Processes {
     Handle reader;
     Handle writer;
   };
+  // For what a child writes and we read: its end blocks, as programs expect, ours does not.
   virtual Result<Pipe> pipe() = 0;
   struct Terminal {
     Handle ours;    // adopt() it: what we read is what the child printed

@@ -176,8 +176,8 @@ TEST_CASE("a group is as new until it has members, groups in it, or was killed")
   if (group == nullptr) return;
   CHECK(group->as_new());
   SpawnOptions options = script("read line");
-  auto pipe = host.processes.pipe();
-  options.inherit = {{&pipe->reader, 0}};
+  auto pipe = input_pipe(host);
+  options.inherit = {{&pipe.reader, 0}};
   options.group = group.get();
   const auto process = must_spawn(host, options);
   CHECK(!group->as_new());

@@ -72,6 +72,14 @@ inline std::string drain(const Handle& reader) {
   }
 }
 
+// A pipe the other way round: a child reads it as its standard input.
+inline Processes::Pipe input_pipe(Host& host) {
+  auto pipe = host.processes.pipe();
+  REQUIRE(pipe.has_value());
+  REQUIRE(fcntl(pipe->reader.number(), F_SETFL, 0) == 0);
+  return std::move(*pipe);
+}
+
 inline std::string read_line(const Handle& reader) {
   std::string line;
   for (;;) {
