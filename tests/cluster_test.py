@@ -228,6 +228,20 @@ def test_a_job_file_runs_with_the_names_of_its_roles(machine: Machine, tmp_path:
     ]
 
 
+def test_what_a_job_file_sets_counts_more_than_what_its_caller_has(
+    machine: Machine, tmp_path: Path
+) -> None:
+    file = tmp_path / "colours.toml"
+    file.write_text("""
+        name = "colours"
+        environment = { COLOUR = "green" }
+        [task.say]
+        command = "echo $COLOUR $TASTE"
+    """)
+    machine.environment |= {"COLOUR": "red", "TASTE": "sour"}
+    assert machine.well("run", "--no-prefix", file) == "green sour\n"
+
+
 def test_mistakes_in_a_job_file_are_told_with_their_lines(machine: Machine, tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('name = "bad"\n[gang.worker]\ncomand = "true"\n')

@@ -8,6 +8,7 @@
 #include "base/range_set.h"
 #include "cli/cluster.h"
 #include "cli/cluster_run.h"
+#include "cli/complain.h"
 #include "cli/job_words.h"
 #include "cli/jobs.h"
 #include "cluster/job_limits.h"
@@ -16,8 +17,6 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 constexpr std::string_view kIndexVariable = "TUTTI_ARRAY_INDEX";
 
 constexpr std::string_view kSubmitHelp =

@@ -21,6 +21,12 @@ class ApiCaller {
 
   // One try when there is none. Code::unavailable when nobody is there.
   Task<Result<wire::Connection*>> connected();
+  template <class Request, class Reply>
+  Task<Result<Reply>> ask(const wire::Method<Request, Reply>& method, Request request) {
+    auto connection = co_await connected();
+    if (!connection) co_return fail(std::move(connection).error());
+    co_return co_await (*connection)->call(method, request);
+  }
   Task<void> close();
 
  private:
@@ -80,14 +86,14 @@ class ClusterClient {
   Task<Result<void>> connect();
   template <class Request, class Reply>
   Task<Result<Reply>> ask(const wire::Method<Request, Reply>& method, Request request) {
-    auto connection = co_await head_.connected();
-    if (!connection) co_return fail(std::move(connection).error());
-    co_return co_await (*connection)->call(method, request);
+    return head_.ask(method, std::move(request));
   }
 
   // Submits the job, once however often the head is asked, and gives what became of it.
   Task<Result<cluster::JobInfo>> run(cluster::SubmitRequest request, JobListener& listener);
   Task<Result<cluster::JobInfo>> watch(uint64_t job, JobListener& listener);
+  // To ask a host's agent; outlived by this client, and closed before it dies.
+  Result<std::unique_ptr<ApiCaller>> agent_of(const cluster::HostAbout& host);
   // Submits them without waiting for one before the next, each once however often the head is
   // asked.
   Task<Result<void>> submit_many(ManyJobs& jobs);

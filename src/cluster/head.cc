@@ -73,6 +73,7 @@ void Head::on_report(uint64_t key, Bytes body) {
   if (!report.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
   Job* job = find(report.job());
   if (job == nullptr || job->state >= cluster::SUCCEEDED) {
+    on_leftovers(job, report);
     cluster::Message message;
     message.mutable_end()->set_job(report.job());
     message.mutable_end()->set_epoch(~uint64_t{0});

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,8 @@ class Head final : public TreeUser, private EventLogReader {
   // Waits until the job is not as `seen` any more.
   Task<Result<cluster::JobInfo>> change_of(uint64_t job, cluster::JobState seen);
   std::vector<cluster::JobInfo> jobs(bool all, size_t most) const;
-  cluster::StatusReply status() const;
+  // Briefly: without the hosts, and then without looking at each of them.
+  cluster::StatusReply status(bool brief) const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
 
   // It has read its log.
@@ -88,6 +90,7 @@ class Head final : public TreeUser, private EventLogReader {
     cluster::Row culprit;
     google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
     RangeSet wanted;
+    std::optional<cluster::EndRequest> end;  // what a client asked for, until it is over
     int64_t submitted_ns = 0;
     int64_t started_ns = 0;
     int64_t ended_ns = 0;
@@ -120,6 +123,10 @@ class Head final : public TreeUser, private EventLogReader {
   void find_coordinators();
   void on_update(NodeId from, const cluster::JobUpdate& update);
   void on_final(Job& job);
+  // Hosts whose room the job has: all of its own, then those where something of it is left.
+  RangeSet held_by(const Job& job) const;
+  void settle_room(Job& job, const RangeSet& before);
+  void on_leftovers(Job* job, const cluster::JobReport& report);
   void grant(Job& job);
   Task<void> acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence);
   Task<void> change_durably(uint64_t job, uint64_t sequence);

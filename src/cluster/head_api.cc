@@ -140,8 +140,9 @@ Task<Result<cluster::Empty>> HeadApi::signal(Context&, const cluster::SignalRequ
   co_return cluster::Empty();
 }
 
-Task<Result<cluster::StatusReply>> HeadApi::status(Context&, const cluster::StatusRequest&) {
-  co_return head_.status();
+Task<Result<cluster::StatusReply>> HeadApi::status(Context&,
+                                                   const cluster::StatusRequest& request) {
+  co_return head_.status(request.brief());
 }
 
 Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& request) {

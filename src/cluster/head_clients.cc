@@ -110,6 +110,7 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
   end.set_signal(request.signal());
   end.set_preempted(request.preempt());
   end.set_why(request.preempt() ? "preempted" : "killed");
+  job->end = end;
   send(job->coordinator, message);
   return {};
 }
@@ -167,6 +168,15 @@ Result<cluster::JobInfo> Head::info(uint64_t job) const {
 
 cluster::JobInfo Head::full_info_of(const Job& job) const {
   cluster::JobInfo info = info_of(job);
+  const JobNumbers numbers(job.spec);
+  for (size_t index = 0; index < numbers.roles(); ++index) {
+    const job::Role& role = job.spec.roles(static_cast<int>(index));
+    cluster::RoleInfo& told = *info.add_roles();
+    told.set_name(role.name());
+    told.set_kind(role.kind());
+    told.set_count(numbers.count(index));
+    told.set_place(static_cast<uint32_t>(numbers.place_role(index)));
+  }
   for (const NodeId node : nodes_of(job.layout).members()) {
     info.add_hosts(name_of(node));
     if (node < hosts_.size()) *info.add_members() = hosts_[node].about;
@@ -196,13 +206,17 @@ std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {
   return list;
 }
 
-cluster::StatusReply Head::status() const {
+cluster::StatusReply Head::status(bool brief) const {
   cluster::StatusReply status;
   status.set_cluster(options_.tree.self.cluster);
   status.set_version(std::string(kVersion));
   status.set_address(options_.tree.address);
   status.set_up_since_unix_ns(up_since_ns_);
-  for (NodeId node = 1; node < hosts_.size(); ++node) {
+  status.set_hosts_alive(placement_.alive().size());
+  status.set_hosts_known(numbers_.size());
+  status.set_slots(placement_.all_slots());
+  status.set_slots_taken(placement_.all_taken());
+  for (NodeId node = 1; node < hosts_.size() && !brief; ++node) {
     const cluster::HostAbout& about = hosts_[node].about;
     if (about.name().empty()) continue;
     cluster::HostStatus& host = *status.add_hosts();
@@ -215,6 +229,15 @@ cluster::StatusReply Head::status() const {
     host.set_version(about.version());
   }
   for (const auto& [id, job] : jobs_) {
+    for (const cluster::Row& row : job->leftovers) {
+      const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
+      for (cluster::HostStatus& host : *status.mutable_hosts()) {
+        if (!hosts.contains(host.node())) continue;
+        cluster::Leftover& leftover = *host.add_leftovers();
+        leftover.set_job(id);
+        leftover.set_what(row.message());
+      }
+    }
     if (is_over(job->state)) continue;
     if (job->placed) status.set_running_jobs(status.running_jobs() + 1);
     if (!job->placed) status.set_queued_jobs(status.queued_jobs() + 1);
@@ -231,8 +254,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   } else {
     // Hosts without a job have nothing to say.
     RangeSet busy;
-    for (const auto& [id, job] : jobs_)
-      if (job->placed && !is_over(job->state)) busy.add(nodes_of(job->layout));
+    for (const auto& [id, job] : jobs_) busy.add(held_by(*job));
     hosts = hosts.common(busy);
   }
   const uint64_t key = next_query_++;
@@ -243,6 +265,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   cluster::Message message;
   message.mutable_query()->set_key(key);
   message.mutable_query()->set_job(request.job());
+  message.mutable_query()->set_usage(request.usage());
   const std::string bytes = message.SerializeAsString();
   tree_->send(hosts, as_bytes(bytes));
   const Instant patience = world_.clock().now() + kQueryPatience;

@@ -16,6 +16,7 @@
 
 #include "cluster/keeper_messages.h"
 #include "cluster/keeper_stream.h"
+#include "cluster/memory_blame.h"
 #include "cluster/rank_starter.h"
 #include "world/channel.h"
 #include "world/world.h"
@@ -93,6 +94,9 @@ class Keeper {
   Result<void> drop_arena(const std::string& name);
   HeldArena* find_arena(const std::string& name);
   Task<void> watch(HeldRank& held);
+  bool lacked_memory(const HeldRank& held, const Exit& exit);
+  void look_at_memory();
+  void note_exit(const HeldRank& held, Exit exit);
   void tell_siblings(const HeldRank& held, uint64_t sequence);
   Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
                                 uint64_t sequence);
@@ -133,6 +137,7 @@ class Keeper {
   uint64_t next_sequence_ = 1;
   Channel<char> exit_bell_{1};  // rung when exits_ grows
   std::vector<Asked> asked_;
+  MemoryBlame memory_;
   Alarm tending_{*this};
   Instant reap_at_ = kNever;
   std::optional<Error> not_ended_;  // what the last Reset could not end

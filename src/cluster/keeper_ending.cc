@@ -50,6 +50,7 @@ void Keeper::tend() {
   Instant next = kill_overdue();
   if (reap_at_ <= now) {
     world_.processes().reap_orphans();
+    look_at_memory();
     // Without a child there is nobody who could leave orphans, until the next Spawn.
     reap_at_ = world_.processes().childless() ? kNever : now + kReapPause;
   }

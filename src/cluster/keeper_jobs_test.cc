@@ -428,6 +428,9 @@ class Haunted final : public Processes {
     return inner_.signal(pid, number);
   }
   bool family_lives(pid_t leader) override { return inner_.family_lives(leader); }
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override {
+    return inner_.usage_of(leaders);
+  }
   size_t reap_orphans() override { return inner_.reap_orphans(); }
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override {
     return inner_.create_group(std::move(name));
@@ -437,6 +440,10 @@ class Haunted final : public Processes {
   }
   pid_t own_pid() const override { return inner_.own_pid(); }
   std::string name_of(pid_t pid) override { return pid == kGhost ? "ghost" : inner_.name_of(pid); }
+  char state_of(pid_t pid) override { return pid == kGhost ? 'D' : inner_.state_of(pid); }
+  Result<uint64_t> memory_kills(const ProcessGroup* group) override {
+    return inner_.memory_kills(group);
+  }
 
  private:
   Processes& inner_;
@@ -465,7 +472,7 @@ Task<void> haunted_reset(Kept& kept) {
   ghosts.haunted = true;
   auto reset = co_await kept.client->reset();
   REQUIRE(!reset.has_value());
-  CHECK(reset.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(reset.error().text().find("4711 (ghost, state D)") != std::string::npos);
   auto things = co_await kept.client->list();
   CHECK(things->ranks.size() == 1);  // what is left is still held
   const auto exit = co_await next_exit(kept);
@@ -474,7 +481,7 @@ Task<void> haunted_reset(Kept& kept) {
   auto refused = co_await kept.client->spawn(job(kept, "sleep", 1));
   REQUIRE(!refused.has_value());
   CHECK(refused.error().code() == Code::unavailable);
-  CHECK(refused.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(refused.error().text().find("4711 (ghost, state D)") != std::string::npos);
   ghosts.haunted = false;
   auto again = co_await kept.client->reset();
   CHECK(again.has_value());

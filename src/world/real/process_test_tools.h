@@ -74,9 +74,15 @@ inline std::string drain(const Handle& reader) {
 
 inline std::string read_line(const Handle& reader) {
   std::string line;
-  char byte = 0;
-  while (read(reader.number(), &byte, 1) == 1 && byte != '\n') line += byte;
-  return line;
+  for (;;) {
+    pollfd ready{reader.number(), POLLIN, 0};
+    poll(&ready, 1, -1);
+    char byte = 0;
+    const ssize_t got = read(reader.number(), &byte, 1);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0 || byte == '\n') return line;
+    line += byte;
+  }
 }
 
 // What the command prints to standard output and error.

@@ -81,6 +81,31 @@ TEST_CASE("the exits of many are told in the order they happened, not in which t
   CHECK(order == std::vector<size_t>{2, 0, 3, 1});
 }
 
+Task<void> until_child_works(Loop& loop, RealProcesses& processes, pid_t pid, Usage& usage) {
+  // As the kernel counts: in hundredths of a second, as a rule.
+  while (usage.processor < 20ms) {
+    usage = processes.usage_of(std::span(&pid, 1))[pid];
+    auto slept = co_await loop.clock().sleep(1ms);
+    if (!slept) co_return;
+  }
+}
+
+TEST_CASE("what a process started counts as its own use, until it has ended") {
+  Host host;
+  SpawnOptions options = command({"sh", "-c", "(while :; do :; done) & wait"});
+  options.new_session = true;
+  const auto process = must_spawn(host, options);
+  Usage usage;
+  host.loop.run(until_child_works(host.loop, host.processes, process->pid(), usage));
+  CHECK(usage.processor >= 20ms);
+  CHECK(usage.memory_bytes > 0);
+  CHECK(usage.age > 0s);
+  CHECK(process->signal_family(SIGKILL).has_value());
+  CHECK(host.loop.run(process->wait()).has_value());
+  const pid_t pid = process->pid();
+  CHECK(host.processes.usage_of(std::span(&pid, 1)).empty());
+}
+
 TEST_CASE("an exit code and a fatal signal are told apart") {
   Host host;
   const Exit failed = run(host, script("exit 3"));
