@@ -13,7 +13,11 @@ constexpr size_t kMostUntold = 4 * kMostAtOnce;
 }  // namespace
 
 Submissions::Submissions(World& world, Head& head, std::string user, Stream& stream)
-    : head_(head), user_(std::move(user)), stream_(stream), alarm_(world.clock()), room_(world.clock()) {}
+    : head_(head),
+      user_(std::move(user)),
+      stream_(stream),
+      alarm_(world.clock()),
+      room_(world.clock()) {}
 
 Submissions::~Submissions() {
   for (const auto& [job, places] : watched_) head_.unwatch(job, *this);
