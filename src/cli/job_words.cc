@@ -56,12 +56,18 @@ Json status_json(const cluster::StatusReply& status, const std::string& head) {
 }
 
 Json process_json(const cluster::ProcessInfo& process, const std::string& host) {
-  return {{"job", process.job()},     {"process", process.process()},
-          {"role", process.role()},   {"rank", process.index()},
-          {"pid", process.pid()},     {"host", host},
-          {"state", process.state()}, {"step", process.step()},
-          {"epoch", process.epoch()}, {"restarts", process.restarts()},
-          {"health", process.health()}, {"spare", process.spare()},
+  return {{"job", process.job()},
+          {"process", process.process()},
+          {"role", process.role()},
+          {"rank", process.index()},
+          {"pid", process.pid()},
+          {"host", host},
+          {"state", process.state()},
+          {"step", process.step()},
+          {"epoch", process.epoch()},
+          {"restarts", process.restarts()},
+          {"health", process.health()},
+          {"spare", process.spare()},
           {"from_spare", process.from_spare()}};
 }
 

@@ -242,7 +242,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
   std::vector<Asked> asked_;
-  std::unique_ptr<HealthChecks> health_;     // once something runs whose health is asked for
+  std::unique_ptr<HealthChecks> health_;  // once something runs whose health is asked for
   std::map<uint32_t, Spare> spares_;
   std::map<size_t, SparePause> spare_pauses_;  // by role
   Instant spares_at_ = kNever;

@@ -74,8 +74,7 @@ void HostJob::run_check(ProcessId process) {
   keeper::Spawn spawn = common_spawn(role);
   add_epoch_settings(role, spawn);
   spawn.set_epoch(epoch());
-  *spawn.mutable_arguments() =
-      directive_.spec().roles(static_cast<int>(role)).health().command();
+  *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).health().command();
   spawn.set_output(keeper::Spawn::NOTHING);
   spawn.clear_control_arena();
   add_rank(process, spawn).set_rank(kFirstCheck + process);
@@ -105,8 +104,7 @@ void HostJob::on_check_refused(uint32_t rank, const Error& why) {
 
 // Whether the keeper has tried all that it was told to start, but for checks.
 bool HostJob::all_tried() const {
-  return pending_.empty() && !adopting_ &&
-         std::ranges::none_of(asked_, [](const Asked& asked) {
+  return pending_.empty() && !adopting_ && std::ranges::none_of(asked_, [](const Asked& asked) {
            return asked.what == Asked::What::assign ||
                   (asked.what == Asked::What::ranks && !is_check(asked.processes.front()));
          });
