@@ -1,5 +1,6 @@
 """Machines in network namespaces of this one: each has a wire of its own, which can be cut."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,18 +74,14 @@ class WiredMachine(Machine):
         """As if somebody had pulled its plug."""
         self.wires.cut(self.namespace)
         for pid in pids_in(self.namespace):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def commands(self) -> list[str]:
         found = []
         for pid in pids_in(self.namespace):
-            try:
+            with contextlib.suppress(OSError):  # it has ended
                 found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode())
-            except OSError:
-                pass  # it has ended
         return found
 
 

@@ -235,9 +235,7 @@ class Cluster:
         else:
             said = dict(job or {}) | keys | ({"name": name} if name is not None else {})
             try:
-                number = self._door.submit(
-                    _toml(said, roles), _TEXT_NAME, os.fspath(folder or "")
-                )
+                number = self._door.submit(_toml(said, roles), _TEXT_NAME, os.fspath(folder or ""))
             except Error as error:
                 # Lines of a text that nobody wrote say nothing.
                 plain = re.sub(rf"^{_TEXT_NAME}:\d+: ", "", error.message, flags=re.MULTILINE)

@@ -206,6 +206,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
+    local.slot = kNoSlot;
     if (local.phase == Phase::exited) continue;
     if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
