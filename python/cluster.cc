@@ -308,7 +308,8 @@ class Door {
   std::string processes(uint64_t job) {
     return ask<std::string>([=](Cluster& cluster) { return ask_processes(cluster, job); });
   }
-  uint64_t submit(std::string text, std::string file_name, std::string folder) {
+  uint64_t submit(const std::string& text, const std::string& file_name,
+                  const std::string& folder) {
     return ask<uint64_t>(
         [=](Cluster& cluster) { return submit_job(cluster, text, file_name, folder); });
   }
@@ -320,7 +321,7 @@ class Door {
     const auto longest = duration_of(grace);
     ask<bool>([=](Cluster& cluster) { return kill_job(cluster, job, longest); });
   }
-  void signal(uint64_t job, std::string signal, std::string processes) {
+  void signal(uint64_t job, const std::string& signal, const std::string& processes) {
     ask<bool>([=](Cluster& cluster) { return send_signal(cluster, job, signal, processes); });
   }
   std::string verdict(uint64_t job) {
