@@ -167,9 +167,11 @@ def test_sort_filter_and_pause(machine: Machine, terminal: Terminal) -> None:
     terminal.shows(r"^jobs   paused$")
     third = machine.submit("sleep 1000", "-n", "2")
     machine.wait_for(third, "running")
-    assert f" {third} " not in terminal.screen()
+    terminal.press("r")
+    screen = terminal.shows("PROCS▼")
+    assert [row[0] for row in rows(screen, "STATE")] == [str(first), str(second)]
     terminal.press("p")
-    terminal.shows(rf" {third}  sh +running")
+    terminal.shows(rf"^[> ] +{third}  sh +running")
     terminal.press("q")
     terminal.shows(r"ready>$")
 

@@ -67,6 +67,10 @@ class LiveTop {
   void act(const TopAction& action);
   void suspend();
   void measure();
+  void look_now() {
+    wanted_ = true;
+    looking_.ring();
+  }
   void tell(std::string words) {
     notice_ = std::move(words);
     drawing_.ring();
@@ -88,6 +92,7 @@ class LiveTop {
   std::string trouble_;  // of the last look
   Alarm looking_;
   Alarm drawing_;
+  bool wanted_ = true;  // a look, also in a pause
   Scope* strands_ = nullptr;
   int signal_ = 0;
 };
@@ -141,7 +146,7 @@ void LiveTop::act(const TopAction& action) {
     case TopAction::Kind::none: break;
     case TopAction::Kind::quit: strands_->cancel(); break;
     case TopAction::Kind::suspend: suspend(); break;
-    case TopAction::Kind::look: looking_.ring(); break;
+    case TopAction::Kind::look: look_now(); break;
     case TopAction::Kind::kill_job: strands_->spawn(end_job(action.job)); break;
     case TopAction::Kind::end_processes:
       strands_->spawn(end_processes(action.job, action.processes));
@@ -162,7 +167,7 @@ Task<void> LiveTop::end_job(uint64_t job) {
   request.set_grace_ns(-1);
   auto killed = co_await cluster_.client->ask(api::kKill, request);
   tell(killed ? fmt::format("job {} is told to end", job) : killed.error().text());
-  looking_.ring();
+  look_now();
 }
 
 Task<void> LiveTop::end_processes(uint64_t job, RangeSet processes) {
@@ -173,23 +178,26 @@ Task<void> LiveTop::end_processes(uint64_t job, RangeSet processes) {
   auto sent = co_await cluster_.client->ask(api::kSignal, request);
   tell(sent ? fmt::format("sent SIGTERM to {} of job {}", processes.size(), job)
             : sent.error().text());
-  looking_.ring();
+  look_now();
 }
 
 Task<void> LiveTop::keep_looking() {
   uint64_t looks = 0;
   while (true) {
+    const bool wanted = std::exchange(wanted_, false);
     Wish wish = model_.wish();
     auto look = co_await data_.look(std::move(wish));
-    if (look) model_.take(std::move(*look));
+    if (look && (wanted || !model_.paused())) model_.take(std::move(*look));
     if (!look && look.error().code() == Code::cancelled) co_return;
     trouble_ = look ? "" : look.error().text();
     drawing_.ring();
     ++looks;
     if (options_.times != 0 && looks >= options_.times) break;
-    const Instant next = model_.paused() ? kNever : world_.clock().now() + options_.every;
-    auto woken = co_await looking_.until(next);
-    if (!woken) co_return;
+    do {
+      const Instant next = model_.paused() ? kNever : world_.clock().now() + options_.every;
+      auto woken = co_await looking_.until(next);
+      if (!woken) co_return;
+    } while (model_.paused() && !wanted_);
   }
   strands_->cancel();
 }
