@@ -202,7 +202,7 @@ Task<Result<std::string>> make_verdict(Cluster& cluster, uint64_t job) {
 
 class Follower final : public cli::JobViewer {
  public:
-  void on_started(uint32_t, pid_t) override {}
+  void on_started(uint32_t, pid_t, bool) override {}
   Task<Result<void>> on_output(uint32_t process, RankStream stream, Bytes bytes) override {
     Piece piece{process, stream, std::string(as_text(bytes))};
     co_return co_await pieces.send(std::move(piece));

@@ -5,6 +5,7 @@
 
 #include "cluster/job_defaults.h"
 #include "cluster/keeper.h"
+#include "sims/spare_program.h"
 #include "world/sim/process.h"
 #include "world/sim/process_table.h"
 
@@ -51,6 +52,27 @@ class ClusterStage::Worker {
   Life life_;
 };
 
+// A process that may be killed, for as long as it is there.
+class ClusterStage::Listed {
+ public:
+  Listed(ClusterStage& stage, SimProcess& process)
+      : stage_(stage), place_(process.host().index(), process.pid()) {
+    stage_.processes_.insert(place_);
+  }
+  ~Listed() { stage_.processes_.erase(place_); }
+
+ private:
+  ClusterStage& stage_;
+  std::pair<uint32_t, pid_t> place_;
+};
+
+void ClusterStage::kill_some_process(SimRandom& random) {
+  if (processes_.empty()) return;
+  auto victim = processes_.begin();
+  std::advance(victim, random.below(processes_.size()));
+  (void)sim_.host(victim->first).process_table().signal(victim->second, SIGKILL);
+}
+
 ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
     : sim_(sim),
       options_(options),
@@ -74,6 +96,8 @@ void ClusterStage::start() {
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
   sim_.set_process("worker",
                    [stage](SimProcess& process) { return stage->worker_program(process); });
+  sim_.set_process("python",
+                   [stage](SimProcess& process) { return stage->python_program(process); });
   sim_.set_program([stage](SimHost& host) {
     if (host.index() == 0) return stage->keep_head(host);
     return stage->options_.agents_restart ? stage->run_init(host) : stage->run_agent(host, host);
@@ -95,9 +119,26 @@ Task<int> ClusterStage::keeper_program(SimProcess& process) {
 }
 
 Task<int> ClusterStage::worker_program(SimProcess& process) {
-  Worker worker(*this, {number_of(process.variable("TUTTI_JOB")),
+  return work(process, {number_of(process.variable("TUTTI_JOB")),
                         static_cast<uint32_t>(number_of(process.variable("TUTTI_PROCESS"))),
                         number_of(process.variable("TUTTI_EPOCH"))});
+}
+
+// A worker, or a spare that becomes one.
+Task<int> ClusterStage::python_program(SimProcess& process) {
+  if (process.variable(kSpareVariable).empty()) co_return co_await worker_program(process);
+  const Listed listed(*this, process);
+  const std::string assignment = co_await wait_for_rank(process);
+  if (assignment.empty()) co_return 9;
+  const Life life{number_of(process.variable("TUTTI_JOB")),
+                  static_cast<uint32_t>(number_of(setting_of(assignment, "TUTTI_PROCESS"))),
+                  number_of(setting_of(assignment, "TUTTI_EPOCH"))};
+  co_return co_await work(process, life);
+}
+
+Task<int> ClusterStage::work(SimProcess& process, Life life) {
+  const Listed listed(*this, process);
+  Worker worker(*this, life);
   const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
   auto slept = co_await process.clock().sleep(work / 2);
   (void)worker.publish();

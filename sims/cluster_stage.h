@@ -61,10 +61,14 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Agent* agent(uint32_t host) { return agents_[host]; }
   size_t workers() const { return alive_.size(); }
   uint64_t lives() const { return lives_; }
+  size_t processes() const { return processes_.size(); }
+  // Workers, and the spares of gangs whose command is "python worker".
+  void kill_some_process(SimRandom& random);
   Simulator& sim() { return sim_; }
 
  private:
   class Worker;
+  class Listed;
   Task<Result<void>> run_head(SimHost& host);
   Task<Result<void>> keep_head(SimHost& host);
   Task<Result<void>> run_agent(World& world, SimHost& host);
@@ -73,6 +77,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<int> agent_program(SimProcess& process);
   static Task<int> keeper_program(SimProcess& process);
   Task<int> worker_program(SimProcess& process);
+  Task<int> python_program(SimProcess& process);
+  Task<int> work(SimProcess& process, Life life);
   Task<Result<void>> client(SimHost& host, Head& head);
   Task<void> follow(SimHost& host, Head& head, SubmittedJob& job);
 
@@ -86,7 +92,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::vector<pid_t> agent_pids_;
   std::multiset<Life> alive_;
   std::set<Life> started_;
-  std::map<uint64_t, uint64_t> published_;  // the newest epoch that did, by job
+  std::map<uint64_t, uint64_t> published_;          // the newest epoch that did, by job
+  std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number
   uint64_t lives_ = 0;
   bool keep_lives_;
 };

@@ -1,6 +1,6 @@
 """Tutti trains one model on many computers as if they were one."""
 
-from tutti import cluster, control, record
+from tutti import cluster, control, exchange, record
 from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
 from tutti._error import Error
@@ -16,6 +16,7 @@ __all__ = [
     "__version__",
     "cluster",
     "control",
+    "exchange",
     "hash64",
     "parse_duration",
     "record",

@@ -81,6 +81,9 @@ class Process:
     step: int  # as the process says, see tutti.control
     epoch: int
     restarts: int  # on its host, since the agent there began
+    health: str  # of one that is watched: "well", or what is wrong with it
+    spare: bool  # it waits for a rank
+    from_spare: bool  # it was a spare before
     cpu_seconds: float  # of the process and what it started
     memory_bytes: int
 
@@ -96,6 +99,7 @@ class Host:
     slots: int
     free: int
     version: str
+    leftovers: list[dict[str, Any]]  # of jobs that are over: what could not be ended
 
 
 class Job:

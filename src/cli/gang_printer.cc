@@ -53,9 +53,12 @@ void GangPrinter::print_notice(std::string_view text) {
   error_.added();
 }
 
-void GangPrinter::on_started(uint32_t rank, pid_t pid) {
+void GangPrinter::on_started(uint32_t rank, pid_t pid, bool was_spare) {
   states_[2 * rank].ended = states_[2 * rank + 1].ended = false;
-  if (style_ == PrintStyle::json) print_event({{"event", "start"}, {"rank", rank}, {"pid", pid}});
+  if (style_ != PrintStyle::json) return;
+  Json event = {{"event", "start"}, {"rank", rank}, {"pid", pid}};
+  if (was_spare) event["was_spare"] = true;
+  print_event(event);
 }
 
 // Exits and output reach us on different ways; a rank's exit is told after the last of its output.

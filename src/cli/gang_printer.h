@@ -33,7 +33,7 @@ class GangPrinter : public JobViewer {
   GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
               std::span<const std::string> labels = {});
 
-  void on_started(uint32_t rank, pid_t pid) override;
+  void on_started(uint32_t rank, pid_t pid, bool was_spare) override;
   Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) override;
   void on_exit(uint32_t rank, const RankReport& report) override;
   void on_ending(const GangReport& so_far) override;

@@ -1,6 +1,8 @@
 // What becomes a job: a command with its options, or a job file.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "cli/cluster_run.h"
 #include "cli/run_environment.h"
 #include "cluster/job_defaults.h"
@@ -59,12 +61,13 @@ void complete(job::Spec& spec, const RunOptions& options, uint64_t open_files) {
 Result<job::Spec> make_job_of_text(World& world, std::string_view text, std::string_view file_name,
                                    const RunOptions& options, uint64_t open_files) {
   TRY(job::Spec spec, parse_job_file(text, file_name));
-  // Ours first: what the file says stands behind it, and counts.
-  auto said = spec.environment();
-  spec.clear_environment();
+  // What the file says counts more than what its caller has.
+  std::set<std::string, std::less<>> said;
+  for (const std::string& setting : spec.environment())
+    said.insert(setting.substr(0, setting.find('=')));
   for (std::string& setting : environment_of_ranks(options, world.random()))
-    spec.add_environment(std::move(setting));
-  spec.mutable_environment()->MergeFrom(said);
+    if (!said.contains(setting.substr(0, setting.find('='))))
+      spec.add_environment(std::move(setting));
   complete(spec, options, open_files);
   return spec;
 }

@@ -14,6 +14,7 @@ Exit exit_of(const cluster::Exit& told) {
   exit.user_time = Duration(told.user_time_ns());
   exit.system_time = Duration(told.system_time_ns());
   exit.peak_memory_bytes = told.peak_memory_bytes();
+  exit.out_of_memory = told.error() == job::OUT_OF_MEMORY;
   return exit;
 }
 
@@ -29,7 +30,7 @@ void JobTeller::on_event(const cluster::ProcessEvent& event) {
   const auto pid = static_cast<pid_t>(event.pid());
   if (rank.pid != pid) {
     rank = RankReport{.pid = pid};
-    listener_.on_started(event.process(), pid);
+    listener_.on_started(event.process(), pid, event.from_spare());
   }
   if (!event.has_exit() || rank.exit) return;
   rank.exit = exit_of(event.exit());

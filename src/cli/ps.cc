@@ -21,8 +21,10 @@ namespace {
 constexpr size_t kMostPids = 8;
 
 struct Likeness {
+  bool spare = false;  // after those that have ranks
   std::string state;
   uint64_t step = 0;
+  std::string health;
   auto operator<=>(const Likeness&) const = default;
 };
 struct Alike {
@@ -52,9 +54,19 @@ struct Shown {
 void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
-  Alike& alike = roles[{first, process.role()}][process.host()][{process.state(), process.step()}];
-  alike.ranks.add(process.index());
+  const std::string state = process.state() + (process.from_spare() ? ", was a spare" : "");
+  const Likeness likeness{process.spare(), state, process.step(), process.health()};
+  Alike& alike = roles[{first, process.role()}][process.host()][likeness];
+  if (!process.spare()) alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
+}
+
+// "2 spares ready" in the place of a state.
+std::string state_text(const Likeness& likeness, const Alike& alike) {
+  if (!likeness.spare && likeness.health.empty()) return likeness.state;
+  if (!likeness.spare) return fmt::format("{}, {}", likeness.state, likeness.health);
+  const size_t count = alike.pids.size();
+  return fmt::format("{} spare{} {}", count, count == 1 ? "" : "s", likeness.state);
 }
 
 void print_tree(const Shown& shown) {
@@ -72,7 +84,8 @@ void print_tree(const Shown& shown) {
       Table table({"    HOST", "RANKS", "STATE", "STEP", "PIDS"});
       for (const auto& [host, rows] : hosts)
         for (const auto& [likeness, alike] : rows)
-          table.add({"    " + shown.name_of(host), alike.ranks.text(), likeness.state,
+          table.add({"    " + shown.name_of(host), likeness.spare ? "-" : alike.ranks.text(),
+                     state_text(likeness, alike),
                      likeness.step == 0 ? "-" : fmt::format("{}", likeness.step),
                      pids_text(alike.pids)});
       fmt::print("{}", table.text(colour));
@@ -104,6 +117,10 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
     co_return 0;
   }
   print_tree(shown);
+  for (const cluster::HostInfo& host : reply->hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
+                 leftover.what());
   if (shown.jobs.empty()) fmt::print("nothing runs\n");
   if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;

@@ -24,6 +24,10 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
                fmt::format("{}", host.slots()), host.alive() ? fmt::format("{}", host.free()) : "-",
                host.address(), host.version()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
+  for (const cluster::HostStatus& host : status.hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
+                 host.name(), leftover.job(), leftover.what());
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {

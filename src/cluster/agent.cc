@@ -100,6 +100,11 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       if (job != nullptr && processes) job->on_signal(*processes, message.signal().number());
       return;
     }
+    case cluster::Message::kRelease: {
+      HostJob* job = find_job(message.release().job());
+      if (job != nullptr) job->on_release(message.release());
+      return;
+    }
     case cluster::Message::kQuery: return answer_query(from, message.query());
     case cluster::Message::kAppointment: {
       cluster::CoordinatorRecord fresh;
@@ -233,10 +238,16 @@ std::string Agent::address_of(NodeId node) {
 
 cluster::HostInfos Agent::processes(uint64_t wanted, bool usage) {
   std::vector<cluster::ProcessInfo> processes;
-  for (const auto& [id, job] : jobs_)
-    if (wanted == 0 || wanted == id) job->describe(processes);
   cluster::HostInfos infos;
   cluster::HostInfo& info = *infos.add_hosts();
+  for (const auto& [id, job] : jobs_) {
+    if (wanted != 0 && wanted != id) continue;
+    job->describe(processes);
+    if (job->left_behind().empty()) continue;
+    cluster::Leftover& leftover = *info.add_leftovers();
+    leftover.set_job(id);
+    leftover.set_what(job->left_behind());
+  }
   info.set_host(node());
   if (usage) {
     std::vector<pid_t> pids;

@@ -11,6 +11,7 @@
 
 #include "cluster/coordinator.h"
 #include "cluster/event_log.h"
+#include "cluster/exchange_server.h"
 #include "cluster/host_job.h"
 #include "cluster/tree_node.h"
 
@@ -65,6 +66,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   struct Found {
     AgentPlace place;
     std::map<uint64_t, cluster::HostRecord> jobs;
+    std::map<uint64_t, std::vector<cluster::ExchangeRecord>> exchanges;
     std::map<uint64_t, cluster::CoordinatorRecord> coordinators;
   };
   struct Hosted {
@@ -99,9 +101,12 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void report_to_head(const cluster::JobReport& report) override;
   Task<Result<void>> log(cluster::HostRecord record) override;
   void log_soon(const cluster::HostRecord& record) override;
+  uint64_t log_exchange(const cluster::ExchangeRecord& record) override;
+  Task<Result<void>> logged(uint64_t sequence) override;
   Task<Result<KeeperSession*>> take_keeper() override;
-  void give_keeper_back(KeeperSession& keeper, bool clean) override;
+  void give_keeper_back(KeeperSession& keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
+  std::string exchange_socket() const override { return options_->folder + "/exchange.sock"; }
   int rank_nice() const override { return options_->rank_nice; }
   HostJob& add_job(uint64_t job);
   Task<void> run_job(HostJob& job);
@@ -146,7 +151,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   uint64_t next_serial_ = 1;
   std::vector<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
   std::vector<Alarm*> job_watchers_;
-  NodeId logged_node_ = kHead;  // our number, as the log has it
+  std::unique_ptr<ExchangeServer> exchange_server_;  // from the first job on
+  NodeId logged_node_ = kHead;                       // our number, as the log has it
   Alarm time_;
   Scope* strands_ = nullptr;
   bool keeping_time_ = false;

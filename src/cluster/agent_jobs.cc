@@ -28,6 +28,11 @@ HostJob* Agent::find_job(uint64_t job) {
 HostJob& Agent::add_job(uint64_t job) {
   auto made = std::make_unique<HostJob>(*this, job);
   HostJob& added = *made;
+  if (exchange_server_ == nullptr) {
+    exchange_server_ =
+        std::make_unique<ExchangeServer>(world_, [this](uint64_t id) { return find_job(id); });
+    strands_->spawn(exchange_server_->serve(exchange_socket()));
+  }
   jobs_.emplace(job, std::move(made));
   strands_->spawn(run_job(added));
   for (Alarm* watcher : job_watchers_) watcher->ring();
@@ -112,11 +117,29 @@ void Agent::log_soon(const cluster::HostRecord& record) {
   ring_time();
 }
 
+uint64_t Agent::log_exchange(const cluster::ExchangeRecord& record) {
+  cluster::AgentRecord kept;
+  *kept.mutable_exchange() = record;
+  const std::string bytes = kept.SerializeAsString();
+  const uint64_t sequence = log_->post(bytes);
+  ring_time();
+  return sequence;
+}
+
+Task<Result<void>> Agent::logged(uint64_t sequence) {
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) log_failed(durable.error());
+  co_return durable;
+}
+
 Task<void> Agent::snapshot_when_large() {
   cluster::AgentSnapshot snapshot;
   snapshot.add_records()->set_node(logged_node_);
   for (const auto& [id, job] : jobs_)
     if (job->epoch() != 0) *snapshot.add_records()->mutable_host() = job->record();
+  for (const auto& [id, job] : jobs_)
+    for (cluster::ExchangeRecord& record : job->exchange_records())
+      *snapshot.add_records()->mutable_exchange() = std::move(record);
   for (const auto& [id, hosted] : coordinators_) *snapshot.add_records() = record_of(*hosted);
   const uint64_t sequence = log_->last_sequence();
   std::string state = snapshot.SerializeAsString();
@@ -159,10 +182,10 @@ void Agent::keep_warm() {
   }
 }
 
-void Agent::give_keeper_back(KeeperSession& keeper, bool clean) {
-  if (clean && !keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
+void Agent::give_keeper_back(KeeperSession& keeper) {
+  if (!keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
     idle_keepers_.push_back(&keeper);
-  } else if (clean) {
+  } else {
     keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
   }
 }
@@ -201,14 +224,14 @@ Task<void> Agent::adopt_all() {
   for (const auto& [path, keeper] : by_path) keeper->start([this] { ring_time(); });
   for (auto& [id, record] : beginning_->jobs) {
     const auto keeper = by_path.find(record.keeper());
-    add_job(id).adopt(record, keeper == by_path.end() ? nullptr : keeper->second);
+    HostJob& job = add_job(id);
+    job.adopt(record, keeper == by_path.end() ? nullptr : keeper->second);
+    job.restore_exchange(beginning_->exchanges[id]);
     if (keeper != by_path.end()) by_path.erase(keeper);
   }
-  // Whatever these have is of no job: they are cleaned, and used again.
-  for (const auto& [path, keeper] : by_path) {
-    keeper->send(KeeperMessage::reset, keeper::Reset());
-    idle_keepers_.push_back(keeper);
-  }
+  // Whatever these have is of no job, and may not be clean.
+  for (const auto& [path, keeper] : by_path)
+    keeper->send(KeeperMessage::shutdown, keeper::Shutdown());
   for (const auto& [id, record] : beginning_->coordinators) appoint(record);
   if (options_->warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_->folder + "/keepers");
@@ -236,6 +259,9 @@ Result<void> Agent::replay(const cluster::AgentRecord& record) {
     beginning_->jobs.erase(host.job());
     if (host.ended() || host.ending()) ended_[host.job()] = host.last_epoch();
     if (!host.ended()) beginning_->jobs.emplace(host.job(), host);
+    if (host.ended()) beginning_->exchanges.erase(host.job());
+  } else if (record.has_exchange()) {
+    beginning_->exchanges[record.exchange().job()].push_back(record.exchange());
   } else if (record.has_coordinator()) {
     const uint64_t job = record.coordinator().appointment().job();
     beginning_->coordinators.erase(job);

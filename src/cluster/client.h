@@ -47,6 +47,20 @@ class JobListener {
   virtual void on_head_away(const Error& why) = 0;
 };
 
+// Many jobs, and what becomes of each; on the strands that wait for them.
+class ManyJobs {
+ public:
+  virtual ~ManyJobs() = default;
+  virtual size_t count() const = 0;
+  // Made when it is wanted, and again when the head was started anew meanwhile.
+  virtual cluster::SubmitRequest request(size_t place) = 0;
+  virtual void on_submitted(size_t place, uint64_t job) = 0;
+  virtual void on_refused(size_t place, const Error& why) = 0;
+  // Of those whose request asks for it.
+  virtual void on_over(size_t place, const cluster::JobInfo& info) = 0;
+  virtual void on_head_away(const Error& why) = 0;
+};
+
 // Told what a job does on one host.
 class OutputListener {
  public:
@@ -80,6 +94,9 @@ class ClusterClient {
   Task<Result<cluster::JobInfo>> watch(uint64_t job, JobListener& listener);
   // To ask a host's agent; outlived by this client, and closed before it dies.
   Result<std::unique_ptr<ApiCaller>> agent_of(const cluster::HostAbout& host);
+  // Submits them without waiting for one before the next, each once however often the head is
+  // asked.
+  Task<Result<void>> submit_many(ManyJobs& jobs);
   // Until nothing of the job is there any more, or cancelled.
   Task<Result<void>> follow(cluster::HostAbout host, uint64_t job, OutputListener& listener);
   Task<void> close() { return head_.close(); }

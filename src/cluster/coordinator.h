@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cluster/exchange_desk.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/supervision.h"
@@ -87,23 +88,31 @@ class Coordinator {
   void on_exited(const cluster::Row& row, const RangeSet& processes);
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
-  void on_arrived(const cluster::Row& row);
-  void on_value(const cluster::Row& row);
+  void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void end_strangers(const RangeSet& hosts);
   void adopted();
   // Whether what a host says of a process that we know nothing of tells how it is.
   bool may_adopt(ProcessId process) const { return adopted_by_ && !restart_.contains(process); }
+
+  // What processes exchange (coordinator_exchange.cc).
+  void learn_gang_epoch(const cluster::Row& row, const RangeSet& processes);
+  void settle_gang_epochs();
+  void begin_gangs_of(const RangeSet& processes);
+  void on_exchange(const cluster::Row& row);
+  void send_letters();
 
   // Deciding (coordinator.cc).
   void failed(const RangeSet& processes, const cluster::Row& row);
   RangeSet affected_by(const RangeSet& processes) const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
-  bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_; }
+  bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_ && !end_at_; }
   void want_hosts();
   void start_ready();
   bool ready(size_t role) const;
   void look_for_end();
+  void begin_notice(Duration grace);
+  void look_for_end_of_notice();
   void begin_end(cluster::JobState state, std::string why, Duration grace, int signal);
   void set_state(cluster::JobState state, std::string why);
   void next_epoch();
@@ -152,7 +161,7 @@ class Coordinator {
   std::optional<Instant> restart_at_;
   std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
   std::optional<Instant> timeout_at_;
-  std::optional<Instant> end_at_;  // after a notice
+  std::optional<Instant> end_at_;  // its processes had their notice; nothing is started any more
   Duration end_grace_{};
   int end_signal_ = 0;
   Instant resend_at_ = kNever;
@@ -162,10 +171,12 @@ class Coordinator {
   uint32_t restarts_ = 0;
   cluster::Row culprit_;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers_;
-  std::map<std::string, RangeSet> barriers_;  // who arrived, by name
-  std::map<std::string, std::string> values_;
-  std::map<std::string, RangeSet> wanting_;  // hosts, by the value's key
-  size_t value_bytes_ = 0;
+  // By role, the epoch of which what its processes exchange is; 0 while we do not know.
+  std::vector<uint64_t> gang_epochs_;
+  std::vector<uint64_t> told_epochs_;  // the newest that hosts told, while we do not know
+  bool told_differ_ = false;
+  uint32_t lives_;
+  std::optional<ExchangeDesk> desk_;  // when somebody comes
   bool over_ = false;
   CoordinatorOrders orders_;
 };

@@ -1,17 +1,20 @@
 // What a coordinator makes of what it hears.
 #include "cluster/coordinator.h"
+#include "cluster/report_fold.h"
 
 namespace tutti {
-namespace {
-
-// What a gang's processes may exchange: enough for addresses and keys, too little for tensors.
-constexpr size_t kMaxValueBytes = 16 << 20;
-
-}  // namespace
 
 void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
-  for (const cluster::Row& row : report.rows()) on_row(row);
+  // How a process is doing makes sense only once it is known to run.
+  const auto says_how = [](const cluster::Row& row) {
+    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED;
+  };
+  for (const cluster::Row& row : report.rows())
+    if (!says_how(row)) on_row(row);
+  for (const cluster::Row& row : report.rows())
+    if (says_how(row)) on_row(row);
+  for (const cluster::Row& row : report.rows()) on_exchange(row);
   if (adopted_by_ && unheard().empty()) adopted();
   start_ready();
   look_for_end();
@@ -23,18 +26,19 @@ void Coordinator::on_row(const cluster::Row& row) {
   if (!processes || !hosts) return;
   if (!processes->empty() && processes->back() >= numbers_.size()) return;
   // A host that lost its processes to another, and does not know it yet, speaks of its own only.
-  if (!hosts->empty() && !processes->empty() && row.what() != cluster::Row::ARRIVED)
+  if (!hosts->empty() && !processes->empty())
     *processes = processes->common(processes_on(numbers_, appointment_.layout(), *hosts));
   switch (row.what()) {
     case cluster::Row::STARTED:
       end_strangers(*hosts);
       if (row.epoch() == epoch() && row.count() > revision_) heard_.add(*hosts);
+      learn_gang_epoch(row, *processes);
       return on_started(row, *processes);
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
-    case cluster::Row::ENDED: return on_ended(*hosts);
-    case cluster::Row::LEFT_BEHIND: *leftovers_.Add() = row; return on_ended(*hosts);
+    case cluster::Row::ENDED:
+    case cluster::Row::LEFT_BEHIND: note_leftovers(row, *hosts); return on_ended(*hosts);
     case cluster::Row::WELL:
       for (const ProcessId number : processes->members()) {
         Process& process = processes_[number];
@@ -44,9 +48,6 @@ void Coordinator::on_row(const cluster::Row& row) {
         ++counts_[numbers_.role_of(number)].well;
       }
       return;
-    case cluster::Row::ARRIVED: return on_arrived(row);
-    case cluster::Row::VALUE:
-    case cluster::Row::WANTED: return on_value(row);
     default: return;
   }
 }
@@ -67,7 +68,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
     }
   }
   set_phase(fresh, Phase::running);
-  if (state_ != cluster::STARTING && state_ != cluster::RESTARTING) return;
+  if (end_at_ || (state_ != cluster::STARTING && state_ != cluster::RESTARTING)) return;
   if (!idle_.empty() || !unheard().empty()) return;
   for (size_t index = 0; index < numbers_.roles(); ++index)
     if (counts_[index].running + counts_[index].done != numbers_.count(index)) return;
@@ -106,6 +107,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
 }
 
 void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes) {
+  if (end_at_) return;  // it ends anyway
   RangeSet stuck = in_phase(processes, Phase::running);
   for (const ProcessId number : stuck.members())
     if (processes_[number].epoch != row.epoch()) stuck.remove(number);
@@ -113,6 +115,12 @@ void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes)
   cluster::Row hang = row;
   hang.mutable_exit()->set_error(job::HANG);
   failed(stuck, hang);
+}
+
+// Hosts say again and again what they could not end, and when they could.
+void Coordinator::note_leftovers(const cluster::Row& row, const RangeSet& hosts) {
+  remove_hosts(hosts, leftovers_);
+  if (row.what() == cluster::Row::LEFT_BEHIND) *leftovers_.Add() = row;
 }
 
 void Coordinator::on_ended(const RangeSet& hosts) {
@@ -126,6 +134,7 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 void Coordinator::adopted() {
   const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
+  settle_gang_epochs();
   for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
   for (size_t index = 0; index < numbers_.roles(); ++index) {
@@ -139,7 +148,7 @@ void Coordinator::adopted() {
     failed(missing, row);
   }
   if (!silent.empty()) on_lost(silent, now_);
-  if (state_ == cluster::STARTING && idle_.empty()) set_state(cluster::RUNNING, "");
+  if (state_ == cluster::STARTING && idle_.empty() && !end_at_) set_state(cluster::RUNNING, "");
   start_ready();
   look_for_end();
 }
@@ -148,48 +157,6 @@ void Coordinator::adopted() {
 void Coordinator::end_strangers(const RangeSet& hosts) {
   const RangeSet strangers = hosts.minus(nodes().minus(lost_));
   if (!strangers.empty()) send_end(strangers);
-}
-
-void Coordinator::on_arrived(const cluster::Row& row) {
-  auto processes = set_from(row.processes());
-  if (!processes || processes->empty() || row.epoch() != epoch()) return;
-  RangeSet& arrived = barriers_[row.message()];
-  arrived.add(*processes);
-  if (arrived != numbers_.of_role(numbers_.role_of(processes->front()))) return;
-  barriers_.erase(row.message());
-  cluster::Message message;
-  cluster::Release& release = *message.mutable_release();
-  release.set_job(job());
-  release.set_epoch(epoch());
-  release.set_barrier(row.message());
-  send(nodes().minus(lost_), std::move(message));
-}
-
-void Coordinator::on_value(const cluster::Row& row) {
-  auto hosts = set_from(row.hosts());
-  if (!hosts || row.epoch() != epoch()) return;
-  const std::string& key = row.message();
-  if (row.what() == cluster::Row::VALUE) {
-    const auto before = values_.find(key);
-    const size_t less = before == values_.end() ? 0 : key.size() + before->second.size();
-    const size_t more = key.size() + row.value().size();
-    if (value_bytes_ - less + more > kMaxValueBytes) return;
-    value_bytes_ += more - less;
-    values_.insert_or_assign(key, row.value());
-  } else {
-    wanting_[key].add(*hosts);
-  }
-  const auto value = values_.find(key);
-  const auto wanting = wanting_.find(key);
-  if (value == values_.end() || wanting == wanting_.end()) return;
-  cluster::Message message;
-  cluster::Release& release = *message.mutable_release();
-  release.set_job(job());
-  release.set_epoch(epoch());
-  release.set_key(key);
-  release.set_value(value->second);
-  send(wanting->second, std::move(message));
-  wanting_.erase(wanting);
 }
 
 }  // namespace tutti

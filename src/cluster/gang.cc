@@ -181,7 +181,7 @@ Result<void> Gang::on_spawned(KeeperFrame frame, OutputReaders& readers) {
     if (rank.rank() >= options_.size || rank.handles() != 2 || next + 2 > frame.handles.size())
       return fail(Code::corrupt, "the keeper answers for a rank it was not asked to start");
     report_.ranks[rank.rank()].pid = static_cast<pid_t>(rank.pid());
-    listener_.on_started(rank.rank(), static_cast<pid_t>(rank.pid()));
+    listener_.on_started(rank.rank(), static_cast<pid_t>(rank.pid()), false);
     for (const RankStream stream : {RankStream::output, RankStream::error})
       TRY_DO(readers.add(rank.rank(), stream, std::move(frame.handles[next++])));
   }

@@ -78,7 +78,7 @@ enum class RankStream : unsigned char { output, error };
 class GangListener {
  public:
   virtual ~GangListener() = default;
-  virtual void on_started(uint32_t rank, pid_t pid) = 0;
+  virtual void on_started(uint32_t rank, pid_t pid, bool was_spare) = 0;
   // Bytes in order; none at the end of the stream. May wait: meanwhile the rank's pipe fills and
   // then the rank waits too. An error ends the gang.
   virtual Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) = 0;

@@ -70,7 +70,7 @@ struct Notes final : GangListener {
   std::vector<uint32_t> exits;
   bool refuse = false;
 
-  void on_started(uint32_t, pid_t) override {}
+  void on_started(uint32_t, pid_t, bool) override {}
   Task<Result<void>> on_output(uint32_t rank, RankStream, Bytes bytes) override {
     printed[rank] += as_text(bytes);
     if (refuse) co_return fail(Code::unavailable, "nobody reads");

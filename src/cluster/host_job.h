@@ -13,6 +13,8 @@
 
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
+#include "cluster/health_checks.h"
+#include "cluster/host_exchange.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
 #include "cluster/keeper_session.h"
@@ -41,11 +43,15 @@ class JobHost {
   virtual Task<Result<void>> log(cluster::HostRecord record) = 0;
   // With the next that is.
   virtual void log_soon(const cluster::HostRecord& record) = 0;
+  virtual uint64_t log_exchange(const cluster::ExchangeRecord& record) = 0;
+  // Waits until what was logged so far up to here is durable.
+  virtual Task<Result<void>> logged(uint64_t sequence) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
-  // Clean, to be used again; or with leftovers, never again.
-  virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
+  // It is clean, and may be used again.
+  virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
+  virtual std::string exchange_socket() const = 0;
   // What ranks add to the niceness of their keeper.
   virtual int rank_nice() const = 0;
 
@@ -53,7 +59,12 @@ class JobHost {
   ~JobHost() = default;
 };
 
-class HostJob final : private KeeperUser {
+// Checks of services by command are ranks of the keeper too, numbered from here on: no job has as
+// many processes.
+constexpr uint32_t kFirstCheck = 1U << 31;
+constexpr bool is_check(uint32_t rank) { return rank >= kFirstCheck; }
+
+class HostJob final : private KeeperUser, private HealthChecks::Owner, private ExchangeJob {
  public:
   HostJob(JobHost& host, uint64_t job);
   ~HostJob();
@@ -68,7 +79,14 @@ class HostJob final : private KeeperUser {
   void on_end(const cluster::End& end);
   void on_signal(const RangeSet& processes, int number);
   void on_ack(const cluster::Ack& ack);
+  void on_release(const cluster::Release& release);
+  void on_spare_ready(uint32_t spare);
   void report_again();
+
+  // Where its processes' calls wait; may outlive the job.
+  std::shared_ptr<HostExchange> exchange();
+  void restore_exchange(const std::vector<cluster::ExchangeRecord>& records);
+  std::vector<cluster::ExchangeRecord> exchange_records() const;
 
   uint64_t job() const { return job_; }
   uint64_t epoch() const { return directive_.epoch(); }
@@ -78,6 +96,8 @@ class HostJob final : private KeeperUser {
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
+  // What of it could not be ended here; "" for nothing.
+  const std::string& left_behind() const { return left_behind_; }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.
@@ -92,33 +112,88 @@ class HostJob final : private KeeperUser {
     uint32_t slot = 0;  // of its control page
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
+    bool from_spare = false;
     uint32_t restarts = 0;  // since we began to count
     cluster::Row row;       // of its end
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
-    bool stalled = false;
+    bool well = false;     // once
+    bool stalled = false;  // or ill; its row says why
+  };
+
+  // A process that waits for a rank.
+  struct Spare {
+    size_t role = 0;
+    pid_t pid = 0;
+    bool ready = false;
+    bool leaving = false;  // given a rank, or told to end
+    std::vector<Handle> outputs;
+  };
+  struct SparePause {
+    Duration length{};
+    Instant until{};
+  };
+  // What the keeper has not answered; it does so in order.
+  struct Asked {
+    enum class What : uint8_t { arena, ranks, spares, assign } what = What::ranks;
+    RangeSet processes = {};
+    uint32_t spare = 0;
   };
 
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  void give_notice();
   void give_up_wanted(const Error& why);
   void settle();
   void take_from_record();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
-  void look_for_stalls();
+  Task<bool> wait_for_ends();
+  Task<bool> reset_keeper();
+  Task<bool> wait_for_release();
+  void report_end(bool to_head);
+  void give_up_stuck();
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
 
+  // How those that run are doing (host_job_health.cc).
+  void begins(ProcessId process, Local& local);
+  void look_for_stalls();
+  void stalls(Local& local, std::string why);
+  void run_check(ProcessId process) override;
+  void kill_check(ProcessId process) override;
+  void on_health() override;
+  void on_check_exited(const keeper::Exited::Rank& rank);
+  void on_check_refused(uint32_t rank, const Error& why);
+  bool all_tried() const;
+
   // Starting (host_job_spawn.cc).
+  keeper::Spawn common_spawn(const job::Role& role) const;
   void send_spawn(const RangeSet& processes);
-  void add_rank(ProcessId process, keeper::Spawn& spawn);
+  void spawn_cold(size_t role, const RangeSet& processes);
+  keeper::Spawn common_spawn(size_t role) const;
+  void add_epoch_settings(size_t role, keeper::Spawn& spawn) const;
+  void make_arena();
+  keeper::Spawn::Rank& add_rank(ProcessId process, keeper::Spawn& spawn) const;
   uint32_t slot_for(ProcessId process);
+
+  // Spares (host_job_spares.cc).
+  bool needs_spares(size_t role) const;
+  void tend_spares();
+  void spawn_spares(size_t role, uint32_t count);
+  void end_spares(size_t role);
+  void forget_unstarted_spares();
+  void pause_spares(size_t role);
+  void on_spare_spawned(const keeper::Spawned::Rank& rank, std::vector<Handle> outputs);
+  void on_spare_exited(const keeper::Exited::Rank& rank);
+  RangeSet assign_spares(size_t role, const RangeSet& processes);
+  void on_assigned(const Asked& asked);
+  void on_not_assigned(const Asked& asked, const Error& why);
 
   // The keeper's answers (host_job_keeper.cc).
   void on_keeper_frame(KeeperFrame frame) override;
@@ -127,13 +202,29 @@ class HostJob final : private KeeperUser {
   void on_exited(const KeeperFrame& frame);
   void take_slot(Local& local, uint64_t slot);
   void on_arenas(KeeperFrame frame);
+  void on_done();
+  void finish_adopting();
   void on_failure(const KeeperFrame& frame);
+  void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
+
+  // What processes exchange (host_job_exchange.cc).
+  World& world() override { return world_; }
+  const JobNumbers& numbers() const override { return *numbers_; }
+  uint64_t life_of(ProcessId process) const override;
+  uint64_t gang_epoch(size_t role) const override;
+  uint64_t store() const override { return directive_.store(); }
+  bool finding_out() const override { return adopting_ || !numbers_; }
+  void tell_soon() override;
+  uint64_t log_exchange(cluster::ExchangeRecord record) override;
+  Task<Result<void>> logged(uint64_t sequence) override;
+  void tell_exchange();
 
   // Telling (host_job_reports.cc).
   void send_report(bool all);
   cluster::JobReport make_report(bool all) const;
   bool anything_untold() const;
+  std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
   World& world_;
@@ -150,18 +241,27 @@ class HostJob final : private KeeperUser {
   std::map<ProcessId, Local> processes_;
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
-  std::vector<RangeSet> asked_;              // spawns the keeper has not answered
+  std::vector<Asked> asked_;
+  std::unique_ptr<HealthChecks> health_;  // once something runs whose health is asked for
+  std::map<uint32_t, Spare> spares_;
+  std::map<size_t, SparePause> spare_pauses_;  // by role
+  Instant spares_at_ = kNever;
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
+  bool noticed_ = false;                     // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
+  std::string left_behind_;                  // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
+  bool released_ = false;                    // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;
   std::shared_ptr<OutputSpool> output_;
+  std::shared_ptr<HostExchange> exchange_;  // when a process asks for it
 };
 
 }  // namespace tutti

@@ -15,12 +15,20 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
     case KeeperMessage::exited: on_exited(frame); break;
     case KeeperMessage::arenas: on_arenas(std::move(frame)); break;
     case KeeperMessage::failure: on_failure(frame); break;
-    case KeeperMessage::done:
-      if (resetting_) reset_answer_ = "";
-      break;
+    case KeeperMessage::done: on_done(); break;
     default: break;
   }
   alarm_.ring();
+}
+
+void HostJob::on_done() {
+  if (asked_.empty()) {
+    if (resetting_) reset_answer_ = "";
+    return;
+  }
+  const Asked asked = std::move(asked_.front());
+  asked_.erase(asked_.begin());
+  if (asked.what == Asked::What::assign) on_assigned(asked);
 }
 
 void HostJob::on_spawned(KeeperFrame frame) {
@@ -29,13 +37,27 @@ void HostJob::on_spawned(KeeperFrame frame) {
   size_t next = 0;
   for (const keeper::Spawned::Rank& rank : spawned.ranks()) {
     const size_t handles = std::min<size_t>(rank.handles(), frame.handles.size() - next);
-    if (adopting_ && !rank.spare()) processes_[rank.rank()].epoch = rank.epoch();
+    if (rank.spare()) {
+      std::vector<Handle> outputs;
+      for (size_t i = 0; i < handles; ++i) outputs.push_back(std::move(frame.handles[next + i]));
+      on_spare_spawned(rank, std::move(outputs));
+      next += handles;
+      continue;
+    }
+    if (is_check(rank.rank())) {
+      // Of an agent before us, which knew what it was for.
+      if (adopting_) kill_check(rank.rank() - kFirstCheck);
+      continue;
+    }
+    if (adopting_) processes_[rank.rank()].epoch = rank.epoch();
     const auto known = processes_.find(rank.rank());
-    if (known != processes_.end() && !rank.spare()) {
+    if (known != processes_.end()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
-      local.moved = world_.clock().now();
-      if (local.phase == Phase::starting && !rank.ended()) local.phase = Phase::running;
+      if (local.phase == Phase::starting && !rank.ended()) {
+        local.phase = Phase::running;
+        begins(rank.rank(), local);
+      }
       cluster::ProcessEvent started;
       started.set_process(rank.rank());
       started.set_pid(rank.pid());
@@ -52,12 +74,14 @@ void HostJob::on_spawned(KeeperFrame frame) {
             {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
-  if (adopting_) {
-    adopting_ = false;
-    if (!end_) settle();
-  } else if (!asked_.empty()) {
-    asked_.erase(asked_.begin());
-  }
+  if (!adopting_ && !asked_.empty()) asked_.erase(asked_.begin());
+}
+
+// The keeper has told all that it has.
+void HostJob::finish_adopting() {
+  adopting_ = false;
+  report_due_ = true;
+  if (!end_) settle();
 }
 
 void HostJob::take_slot(Local& local, uint64_t slot) {
@@ -68,7 +92,10 @@ void HostJob::take_slot(Local& local, uint64_t slot) {
 
 void HostJob::on_arenas(KeeperFrame frame) {
   keeper::Arenas arenas;
-  if (!frame.parse(arenas) || arenas.arenas_size() == 0 || frame.handles.empty()) return;
+  if (!frame.parse(arenas)) return;
+  if (adopting_ && arenas.last()) finish_adopting();
+  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.erase(asked_.begin());
+  if (arenas.arenas_size() == 0 || frame.handles.empty()) return;
   auto pages = ControlPages::open(world_, frame.handles.front());
   if (!pages) {
     TUTTI_LOG(warn, "no control pages", {{"job", job_}, {"why", pages.error().text()}});
@@ -83,17 +110,21 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   if (!frame.parse(failure)) return;
   const Error error = to_error(failure);
   TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
-  if (resetting_) {
+  if (asked_.empty() && resetting_) {
     reset_answer_ = error.text();
     return;
   }
-  if (asked_.empty()) {
+  const bool unasked = asked_.empty();
+  const Asked asked = unasked ? Asked{.what = Asked::What::arena} : std::move(asked_.front());
+  if (!unasked) asked_.erase(asked_.begin());
+  if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
+  if (asked.what == Asked::What::spares) forget_unstarted_spares();
+  if (asked.what != Asked::What::ranks) {
     TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
     return;
   }
-  const RangeSet processes = asked_.front();
-  asked_.erase(asked_.begin());
-  for (const ProcessId process : processes.members()) {
+  if (is_check(asked.processes.front())) return on_check_refused(asked.processes.front(), error);
+  for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
     local.stopping = false;
@@ -109,9 +140,22 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
-  for (const keeper::Exited::Rank& rank : exited.ranks())
-    if (!rank.spare()) note_exit(rank.rank(), rank);
+  for (const keeper::Exited::Rank& rank : exited.ranks()) {
+    if (rank.spare()) {
+      on_spare_exited(rank);
+    } else if (is_check(rank.rank())) {
+      on_check_exited(rank);
+    } else {
+      note_exit(rank.rank(), rank);
+    }
+  }
   report_due_ = true;
+}
+
+void HostJob::acknowledge(uint64_t sequence) {
+  keeper::Acknowledge message;
+  message.add_sequences(sequence);
+  keeper_->send(KeeperMessage::acknowledge, message);
 }
 
 void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
@@ -119,18 +163,22 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   if (adopting_) processes_[process].epoch = rank.epoch();
   const auto known = processes_.find(process);
   if (known == processes_.end()) return;
-  // Keepers of version 1 know no epochs.
-  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return;
+  // Keepers of version 1 know no epochs. One of before that was given up holds its number until
+  // now.
+  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return acknowledge(rank.sequence());
   Local& local = known->second;
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
+  if (health_ != nullptr) health_->forget(process);
+  local.row.clear_message();
   local.row.set_what(cluster::Row::EXITED);
   cluster::Exit& told = *local.row.mutable_exit();
   told.set_code(exit.code);
   told.set_signal(exit.signal);
-  told.set_by_us(local.stopping);
-  told.set_error(classify_exit(exit, local.stopping, false));
+  const bool by_us = local.stopping || noticed_;
+  told.set_by_us(by_us);
+  told.set_error(classify_exit(exit, by_us, exit.out_of_memory));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);
@@ -144,6 +192,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   event.mutable_exit()->set_lived_ns(rank.lived_ns());
   output_->note(std::move(event));
   local.stopping = false;
+  if (exchange_ != nullptr) exchange_->look_again();
 }
 
 void HostJob::on_keeper_gone(const Error& why) {
@@ -153,10 +202,12 @@ void HostJob::on_keeper_gone(const Error& why) {
   pages_capacity_ = 0;
   slots_.clear();
   asked_.clear();
+  spares_.clear();
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
     if (local.phase == Phase::exited) continue;
+    if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
     local.stopping = false;
     local.row.set_what(cluster::Row::EXITED);
@@ -164,6 +215,7 @@ void HostJob::on_keeper_gone(const Error& why) {
     local.row.mutable_exit()->set_signal(SIGKILL);
     local.row.mutable_exit()->set_error(job::KILLED);
   }
+  if (exchange_ != nullptr) exchange_->look_again();
   report_due_ = true;
   alarm_.ring();
 }

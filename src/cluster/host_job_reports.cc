@@ -26,10 +26,11 @@ bool HostJob::anything_untold() const {
 cluster::JobReport HostJob::make_report(bool all) const {
   cluster::JobReport report;
   report.set_job(job_);
-  std::map<uint64_t, RangeSet> running;
+  std::map<std::pair<uint64_t, uint64_t>, RangeSet> running;  // by epoch, and that of its gang
   const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
-    if (local.phase == Phase::running) running[local.epoch].add(process);
+    if (local.phase == Phase::running)
+      running[{local.epoch, gang_epoch(numbers_->role_of(process))}].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
       cluster::Row row = local.row;
       row.set_epoch(local.epoch);
@@ -37,10 +38,13 @@ cluster::JobReport HostJob::make_report(bool all) const {
       set_pairs(here, row.mutable_hosts());
       *report.add_rows() = std::move(row);
     }
-    if (local.stalled && local.phase == Phase::running) {
+    if (local.phase != Phase::running) continue;
+    for (const auto what : {cluster::Row::WELL, cluster::Row::STALLED}) {
+      if (!(what == cluster::Row::WELL ? local.well : local.stalled)) continue;
       cluster::Row& row = *report.add_rows();
-      row.set_what(cluster::Row::STALLED);
+      row.set_what(what);
       row.set_epoch(local.epoch);
+      if (what == cluster::Row::STALLED) row.set_message(local.row.message());
       set_pairs(RangeSet(process), row.mutable_processes());
       set_pairs(here, row.mutable_hosts());
     }
@@ -48,7 +52,8 @@ cluster::JobReport HostJob::make_report(bool all) const {
   for (const auto& [since, processes] : running) {
     cluster::Row& started = *report.add_rows();
     started.set_what(cluster::Row::STARTED);
-    started.set_epoch(since);
+    started.set_epoch(since.first);
+    started.set_gang_epoch(since.second);
     set_pairs(processes, started.mutable_processes());
     set_pairs(here, started.mutable_hosts());
   }
@@ -56,10 +61,11 @@ cluster::JobReport HostJob::make_report(bool all) const {
   cluster::Row& row = *report.add_rows();
   row.set_what(cluster::Row::STARTED);
   set_pairs(here, row.mutable_hosts());
-  if (all && pending_.empty() && asked_.empty() && !adopting_) {
+  if (all && all_tried()) {
     row.set_epoch(epoch());
     row.set_count(directive_.revision() + 1);
   }
+  if (all && exchange_ != nullptr && !adopting_) exchange_->add_rows(report, host_.node(), true);
   fold_rows(report);
   return report;
 }
@@ -67,7 +73,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
 void HostJob::send_report(bool all) {
   report_due_ = false;
   const cluster::JobReport report = make_report(all);
-  if (all && pending_.empty() && asked_.empty() && !adopting_) confirmed_ = true;
+  if (all && all_tried()) confirmed_ = true;
   host_.report(directive_.coordinator(), report);
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
   resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);
@@ -84,6 +90,12 @@ std::string HostJob::text() const {
                      adopting_ ? ", adopting" : "");
 }
 
+std::string HostJob::health_text(ProcessId process, const Local& local) const {
+  if (local.phase != Phase::running) return "";
+  if (local.stalled) return local.row.message();
+  return health_ == nullptr ? "" : health_->text(process);
+}
+
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
   for (const auto& [process, local] : processes_) {
     cluster::ProcessInfo& info = into.emplace_back();
@@ -96,14 +108,28 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_restarts(local.restarts);
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
-    info.set_state(local.phase == Phase::running  ? "running"
-                   : local.phase == Phase::exited ? "exited"
-                                                  : "starting");
+    const bool left = !left_behind_.empty() && local.phase != Phase::exited;
+    info.set_state(left                            ? "left behind"
+                   : local.phase == Phase::running ? "running"
+                   : local.phase == Phase::exited  ? "exited"
+                                                   : "starting");
+    info.set_health(health_text(process, local));
+    info.set_from_spare(local.from_spare);
     const tutti_control_page* page =
         pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
     info.set_progress(progress_of(*page));
     info.set_step(step_of(*page));
+  }
+  for (const auto& [number, spare] : spares_) {
+    cluster::ProcessInfo& info = into.emplace_back();
+    info.set_job(job_);
+    info.set_process(numbers_->number(spare.role, 0));
+    info.set_pid(spare.pid);
+    info.set_role(directive_.spec().roles(static_cast<int>(spare.role)).name());
+    info.set_host(host_.node());
+    info.set_spare(true);
+    info.set_state(spare.ready ? "ready" : "starting");
   }
 }
 

@@ -70,7 +70,7 @@ uint32_t HostJob::slot_for(ProcessId process) {
   return static_cast<uint32_t>(slot);
 }
 
-void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
+keeper::Spawn::Rank& HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) const {
   const size_t index = numbers_->role_of(process);
   const job::Role& role = directive_.spec().roles(static_cast<int>(index));
   keeper::Spawn::Rank& rank = *spawn.add_ranks();
@@ -78,47 +78,71 @@ void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
   add_standing(standing_of(*numbers_, directive_.layout(), host_.node(), process), role.name(),
                rank);
   rank.add_environment(fmt::format("TUTTI_PROCESS={}", process));
-  if (pages_capacity_ > processes_[process].slot)
-    rank.set_control_offset(processes_[process].slot * kControlPageBytes);
+  return rank;
+}
+
+void HostJob::make_arena() {
+  if (pages_capacity_ != 0) return;
+  // Twice what is here now: a lost host's processes may come to this one.
+  pages_capacity_ = static_cast<uint32_t>(
+      2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
+  keeper::CreateArena arena;
+  arena.set_name(kControlArena);
+  arena.set_size_bytes(pages_capacity_ * kControlPageBytes);
+  asked_.push_back({.what = Asked::What::arena});
+  keeper_->send(KeeperMessage::create_arena, arena);
+}
+
+// What differs between the epochs of a job.
+void HostJob::add_epoch_settings(size_t index, keeper::Spawn& spawn) const {
+  const job::Role& role = directive_.spec().roles(static_cast<int>(index));
+  set_unless_said("MASTER_ADDR", directive_.master_address(), role, spawn);
+  set_unless_said("MASTER_PORT", fmt::format("{}", directive_.master_port()), role, spawn);
+  spawn.add_environment(fmt::format("TUTTI_EPOCH={}", epoch()));
+}
+
+// Whatever the processes and spares of a role have in common.
+keeper::Spawn HostJob::common_spawn(size_t index) const {
+  const job::Spec& spec = directive_.spec();
+  const job::Role& role = spec.roles(static_cast<int>(index));
+  keeper::Spawn spawn;
+  *spawn.mutable_environment() = spec.environment();
+  for (const std::string& setting : role.environment()) spawn.add_environment(setting);
+  spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
+  spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
+  spawn.add_environment(fmt::format("{}={}", kExchangeVariable, host_.exchange_socket()));
+  spawn.set_folder(role.folder().empty() ? spec.folder() : role.folder());
+  if (spec.has_user()) spawn.set_user(spec.user());
+  if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
+  spawn.set_open_files(spec.open_files());
+  spawn.set_nice(host_.rank_nice());
+  spawn.set_control_arena(kControlArena);
+  return spawn;
 }
 
 // One message per role: what its processes have in common travels once.
 void HostJob::send_spawn(const RangeSet& processes) {
-  if (pages_capacity_ == 0) {
-    // Twice what is here now: a lost host's processes may come to this one.
-    pages_capacity_ = static_cast<uint32_t>(
-        2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
-    keeper::CreateArena arena;
-    arena.set_name(kControlArena);
-    arena.set_size_bytes(pages_capacity_ * kControlPageBytes);
-    keeper_->send(KeeperMessage::create_arena, arena);
-  }
-  const job::Spec& spec = directive_.spec();
-  for (size_t index = 0; index < numbers_->roles(); ++index) {
-    const RangeSet mine = processes.common(numbers_->of_role(index));
+  make_arena();
+  for (size_t role = 0; role < numbers_->roles(); ++role) {
+    const RangeSet mine = processes.common(numbers_->of_role(role));
     if (mine.empty()) continue;
-    const job::Role& role = spec.roles(static_cast<int>(index));
-    keeper::Spawn spawn;
-    *spawn.mutable_arguments() = role.command();
-    *spawn.mutable_environment() = spec.environment();
-    for (const std::string& setting : role.environment()) spawn.add_environment(setting);
-    set_unless_said("MASTER_ADDR", directive_.master_address(), role, spawn);
-    set_unless_said("MASTER_PORT", fmt::format("{}", directive_.master_port()), role, spawn);
-    spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
-    spawn.add_environment(fmt::format("TUTTI_EPOCH={}", epoch()));
-    spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
-    spawn.set_folder(role.folder().empty() ? spec.folder() : role.folder());
-    if (spec.has_user()) spawn.set_user(spec.user());
-    if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
-    spawn.set_open_files(spec.open_files());
-    spawn.set_nice(host_.rank_nice());
-    spawn.set_control_arena(kControlArena);
-    spawn.set_epoch(epoch());
-    for (const ProcessId process : mine.members()) add_rank(process, spawn);
-    asked_.push_back(mine);
-    keeper_->send(KeeperMessage::spawn, spawn);
-    if (role.hang_after_ns() > 0 && stalls_at_ == kNever) stalls_at_ = world_.clock().now() + 1s;
+    const RangeSet left = assign_spares(role, mine);
+    if (!left.empty()) spawn_cold(role, left);
   }
+}
+
+void HostJob::spawn_cold(size_t role, const RangeSet& processes) {
+  keeper::Spawn spawn = common_spawn(role);
+  *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).command();
+  add_epoch_settings(role, spawn);
+  spawn.set_epoch(epoch());
+  for (const ProcessId process : processes.members()) {
+    keeper::Spawn::Rank& rank = add_rank(process, spawn);
+    const uint64_t slot = processes_[process].slot;
+    if (slot < pages_capacity_) rank.set_control_offset(slot * kControlPageBytes);
+  }
+  asked_.push_back({.what = Asked::What::ranks, .processes = processes});
+  keeper_->send(KeeperMessage::spawn, spawn);
 }
 
 }  // namespace tutti

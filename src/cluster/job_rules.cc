@@ -14,6 +14,7 @@
 #include "cluster/job_limits.h"
 #include "cluster/job_words.h"
 #include "cluster/role_order.h"
+#include "cluster/spare_command.h"
 
 namespace tutti {
 namespace {
@@ -300,6 +301,9 @@ class RoleRules {
       complaints_.add("spares", "is for gangs; a {} starts afresh", kind_word());
     if (!role_.preload().empty() && role_.spares() == 0)
       complaints_.add("preload", "is what spares import, and there are none; add: spares = 1");
+    if (role_.spares() != 0 && is(job::Role::GANG) && !role_.command().empty())
+      if (auto parked = spare_command(role_); !parked)
+        complaints_.add("spares", "{}", parked.error().message());
     for (const std::string& module : role_.preload()) {
       if (!is_module(module))
         complaints_.add("preload", "has {}, which is no name of a Python module",

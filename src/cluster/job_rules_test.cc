@@ -93,8 +93,11 @@ TEST_CASE("sizes have limits") {
         "role \"worker\": 'per_host' must be from 0 to 4096, not 4097");
   CHECK(worker_after([](job::Role& role) { role.set_slots(0); }) ==
         "role \"worker\": 'slots' must be from 1 to 4096, not 0");
-  CHECK(worker_after([](job::Role& role) { role.set_spares(257); }) ==
-        "role \"worker\": 'spares' must be from 0 to 256, not 257");
+  CHECK(worker_after([](job::Role& role) {
+          role.set_command(0, "python");
+          role.add_command("train.py");
+          role.set_spares(257);
+        }) == "role \"worker\": 'spares' must be from 0 to 256, not 257");
   CHECK(mistakes_after([](job::Spec& spec) {
           spec.set_open_files(UINT64_MAX);
         }).starts_with("'open_files' must be from 0 to 1073741824"));
@@ -242,6 +245,9 @@ TEST_CASE("health is for services, by a port or by a command") {
 
 TEST_CASE("spares are for gangs, and modules for spares") {
   const auto spares = [](job::Role& role) {
+    role.clear_command();
+    role.add_command("/usr/bin/python3");
+    role.add_command("train.py");
     role.set_spares(1);
     role.add_preload("torch.nn");
   };
@@ -250,6 +256,8 @@ TEST_CASE("spares are for gangs, and modules for spares") {
   CHECK(worker_after([](job::Role& role) {
           role.add_preload("numpy");
         }).ends_with("'preload' is what spares import, and there are none; add: spares = 1"));
+  CHECK(worker_after([](job::Role& role) { role.set_spares(1); }) ==
+        "role \"worker\": 'spares' is for Python programs, whose command begins with \"python\"");
   for (const char* module : {"", "1a", "a..b", ".a", "a.", "a-b", "os; evil()", "a.1"}) {
     CAPTURE(module);
     CHECK(worker_after([&](job::Role& role) {

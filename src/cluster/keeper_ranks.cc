@@ -10,9 +10,18 @@ namespace {
 // A spare that takes nothing for so long is stuck; what it was given may be cut off.
 constexpr Duration kAssignPatience = 10s;
 
-Task<Result<void>> write_all(Stream& stream, std::string bytes) {
+// It has taken its rank when it says so with a byte: one that dies before was never that rank.
+Task<Result<void>> hand_over(Stream& stream, std::string bytes) {
   const Bytes all = as_bytes(bytes);
-  co_return co_await stream.write(all);
+  auto written = co_await stream.write(all);
+  if (!written) co_return written;
+  CO_TRY_DO(stream.shutdown_write());
+  std::byte taken{};
+  const MutableBytes into(&taken, 1);
+  auto count = co_await stream.read(into);
+  if (!count) co_return fail(std::move(count).error());
+  if (*count == 0) co_return fail(Code::unavailable, "it went away");
+  co_return {};
 }
 
 }  // namespace
@@ -86,6 +95,7 @@ Result<HeldArena*> Keeper::check_spawn(const keeper::Spawn& command) {
 }
 
 Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
+  ++spawns_;  // also one that fails: its controller counts what it sends
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
   TRY(HeldArena * arena, check_spawn(command));
@@ -102,7 +112,10 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
     which.push_back(name);
     lives_.spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
   }
-  if (reap_at_ == kNever) reap_at_ = world_.clock().now();
+  if (reap_at_ == kNever) {
+    memory_ = MemoryBlame();
+    reap_at_ = world_.clock().now();
+  }
   tend();
   return which;
 }
@@ -111,6 +124,15 @@ Task<void> Keeper::watch(HeldRank& held) {
   auto waited = co_await held.process->wait();
   if (!waited) co_return;  // cancelled: the keeper is about to exit
   held.running = false;
+  // Whether it was a spare or a rank is known when it has answered, or did not.
+  if (held.assigning) {
+    held.exit_meanwhile = std::make_unique<Exit>(*waited);
+  } else {
+    note_exit(held, *waited);
+  }
+}
+
+void Keeper::note_exit(const HeldRank& held, Exit exit) {
   const uint64_t sequence = next_sequence_++;
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
@@ -120,10 +142,23 @@ Task<void> Keeper::watch(HeldRank& held) {
   exited.set_last_signal_sent(held.last_signal_sent);
   exited.set_epoch(held.epoch);
   exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
-  set_exit(*waited, exited);
-  if (!waited->ok()) tell_siblings(held, sequence);
+  exit.out_of_memory = lacked_memory(held, exit);
+  set_exit(exit, exited);
+  if (!exit.ok()) tell_siblings(held, sequence);
   char ring = 1;
   exit_bell_.try_send(ring);
+}
+
+void Keeper::look_at_memory() {
+  auto kills = world_.processes().memory_kills(group_.get());
+  if (kills) memory_.look(*kills, world_.clock().now());
+}
+
+// The kernel kills with SIGKILL; one that we sent explains itself.
+bool Keeper::lacked_memory(const HeldRank& held, const Exit& exit) {
+  if (exit.ok() || held.last_signal_sent != 0) return false;
+  auto kills = world_.processes().memory_kills(group_.get());
+  return kills && memory_.explains(*kills);
 }
 
 // Before anybody else hears of it: whoever waits for the dead rank can leave at once.
@@ -171,13 +206,16 @@ Task<Result<void>> Keeper::assign(keeper::Assign command) {
   CO_TRY(std::string bytes, encode_assignment(command));
   CO_TRY(HeldRank * held, check_assign(command));
   const Instant patience = world_.clock().now() + kAssignPatience;
-  Task<Result<void>> writing = write_all(*held->assignment, std::move(bytes));
-  auto written = co_await with_deadline(world_.clock(), patience, std::move(writing));
-  if (!written || !held->running) {
+  Task<Result<void>> handing = hand_over(*held->assignment, std::move(bytes));
+  held->assigning = true;
+  auto taken = co_await with_deadline(world_.clock(), patience, std::move(handing));
+  held->assigning = false;
+  if (!taken) {
     if (command.has_control_offset()) held->arena->pages->erase(command.control_offset());
     if (held->running) (void)held->process->signal_family(SIGKILL);
-    const std::string why = written ? "it has ended" : written.error().text();
-    co_return fail(Code::unavailable, "spare {} took no rank: {}", command.spare(), why);
+    if (held->exit_meanwhile) note_exit(*held, *held->exit_meanwhile);
+    co_return fail(Code::unavailable, "spare {} took no rank: {}", command.spare(),
+                   taken.error().text());
   }
   auto node = ranks_.extract({true, command.spare()});
   node.key() = {false, command.rank()};
@@ -186,6 +224,7 @@ Task<Result<void>> Keeper::assign(keeper::Assign command) {
   if (command.has_control_offset()) held->control_offset = command.control_offset();
   held->assignment.reset();
   ranks_.insert(std::move(node));
+  if (held->exit_meanwhile) note_exit(*held, *held->exit_meanwhile);
   co_return {};
 }
 

@@ -64,6 +64,9 @@ inline Task<int> sim_spare(SimProcess& process) {
     if (!count || *count == 0) break;
     all.append(piece, 0, *count);
   }
+  const std::string_view taken = "!";
+  const Bytes byte = as_bytes(taken);
+  if (!all.empty()) (void)co_await (*stream)->write(byte);
   const size_t found = all.find("CODE=");
   const int code = found == std::string::npos ? 9 : std::stoi(all.substr(found + 5));
   if (!process.variable("STAY").empty()) (void)co_await process.clock().sleep(1000h);
@@ -78,6 +81,7 @@ inline std::string script_of(const std::string& program) {
   REQUIRE(program == "spare");
   return "[ -n \"$TUTTI_SPARE_FD\" ] || exec sleep 1000; "
          "code=$(tr '\\0' '\\n' <&$TUTTI_SPARE_FD | sed -n 's/^CODE=//p'); "
+         "trap '' PIPE; echo >&$TUTTI_SPARE_FD; trap - PIPE; "
          "[ -n \"$STAY\" ] && sleep 1000; exit ${code:-9}";
 }
 

@@ -131,14 +131,14 @@ Result<Segments> Placement::place(const job::Spec& spec) {
     TRY_DO(
         place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
   }
-  change(spec, layout, true);
+  change(spec, layout, nodes_of(layout), true);
   return layout;
 }
 
 Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layout,
                                     const RangeSet& processes) {
   const JobNumbers numbers(spec);
-  change(spec, layout, false);
+  change(spec, layout, nodes_of(layout), false);
   // First what stays, of all roles: nothing that moves may take its room.
   struct Share {
     NodeId node;
@@ -178,24 +178,29 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     if (!pieces.empty())
       placed = place_role(role, wanted, std::move(pieces), staying[role], used, next);
   }
-  change(spec, placed ? next : layout, true);
+  const Segments& kept = placed ? next : layout;
+  change(spec, kept, nodes_of(kept), true);
   if (!placed) return fail(placed.error());
   return next;
 }
 
-void Placement::take(const job::Spec& spec, const Segments& layout) { change(spec, layout, true); }
-
-void Placement::give_back(const job::Spec& spec, const Segments& layout) {
-  change(spec, layout, false);
+void Placement::take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes) {
+  change(spec, layout, nodes, true);
 }
 
-void Placement::change(const job::Spec& spec, const Segments& layout, bool taking) {
+void Placement::give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes) {
+  change(spec, layout, nodes, false);
+}
+
+void Placement::change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes,
+                       bool taking) {
   for (const cluster::Segment& segment : layout) {
     const uint32_t each = spec.roles(static_cast<int>(segment.role())).slots();
     uint32_t left = segment.count();
     for (NodeId node = segment.first_node(); node <= segment.last_node(); ++node) {
       const uint32_t here = std::min(left, segment.per_node());
       left -= here;
+      if (!nodes.contains(node)) continue;
       count(node, Count::out);
       if (node >= hosts_.size()) hosts_.resize(node + 1);
       uint32_t& taken = hosts_[node].taken;

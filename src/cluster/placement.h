@@ -22,9 +22,9 @@ class Placement {
   // Moves these processes to hosts that live: a whole layout again.
   Result<Segments> replace(const job::Spec& spec, const Segments& layout,
                            const RangeSet& processes);
-  // Room that is taken, after a restart of the head, and given back.
-  void take(const job::Spec& spec, const Segments& layout);
-  void give_back(const job::Spec& spec, const Segments& layout);
+  // Room of these hosts that is taken, after a restart of the head, and given back.
+  void take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
+  void give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
 
   // Whether all hosts we know, alive or not, have as many slots as the job takes.
   Result<void> could_hold(const job::Spec& spec) const;
@@ -52,7 +52,7 @@ class Placement {
   // A host is taken out of the sums before it changes, and put back afterwards.
   enum class Count : bool { out, in };
   void count(NodeId node, Count way);
-  void change(const job::Spec& spec, const Segments& layout, bool taking);
+  void change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes, bool taking);
 
   std::vector<Host> hosts_;  // by number
   uint64_t all_slots_ = 0;

@@ -38,7 +38,9 @@ struct HeldRank {
   std::unique_ptr<Process> process;
   std::vector<Handle> outputs;  // our ends: output and error pipes, or one terminal, or nothing
   std::unique_ptr<Stream> assignment;  // to a spare, until it has its rank
-  HeldArena* arena = nullptr;          // with control pages; a spare may get one of them later
+  bool assigning = false;              // it was told its rank, and has not said that it took it
+  std::unique_ptr<Exit> exit_meanwhile;
+  HeldArena* arena = nullptr;  // with control pages; a spare may get one of them later
   std::optional<uint64_t> control_offset;
   uint64_t epoch = 0;
   Instant started{};

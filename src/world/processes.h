@@ -26,6 +26,9 @@ struct Exit {
   Duration user_time{};
   Duration system_time{};
   uint64_t peak_memory_bytes = 0;
+  // The kernel had killed it, or something it started, for memory; known only to who compares
+  // Processes::memory_kills().
+  bool out_of_memory = false;
 
   bool ok() const { return code == 0 && signal == 0; }
   // The shell's convention: the code, or 128 + signal.
@@ -51,6 +54,8 @@ class ProcessGroup {
   // Waits until no member is left.
   virtual Task<Result<void>> emptied() = 0;
   virtual Result<std::vector<pid_t>> members() = 0;
+  // As when it was made: nobody is in it, members made no groups in it, and it was never killed.
+  virtual bool as_new() = 0;
 };
 
 struct SpawnOptions {
@@ -96,6 +101,7 @@ class Processes {
     Handle reader;
     Handle writer;
   };
+  // For what a child writes and we read: its end blocks, as programs expect, ours does not.
   virtual Result<Pipe> pipe() = 0;
   struct Terminal {
     Handle ours;    // adopt() it: what we read is what the child printed
@@ -128,8 +134,13 @@ class Processes {
   // Ends and removes groups whose makers have died without doing so; gives how many.
   virtual size_t sweep_groups() { return 0; }
   virtual pid_t own_pid() const = 0;
+  // How many processes the kernel has killed for memory so far, in the group or, when that does not
+  // count them, around this process. Code::unsupported where nothing counts them.
+  virtual Result<uint64_t> memory_kills(const ProcessGroup* group) = 0;
   // What a process calls itself, for people; "" when it is gone.
   virtual std::string name_of(pid_t pid) = 0;
+  // The kernel's letter for what it does: D is a wait that nothing interrupts; 0 when it is gone.
+  virtual char state_of(pid_t pid) = 0;
   // The user this process acts as; 0 in a world without users.
   virtual uid_t own_uid() const { return 0; }
 };

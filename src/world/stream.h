@@ -42,7 +42,8 @@ class Stream {
   Write write(Bytes bytes, std::span<const Handle> handles = {});
   Write write(std::span<const Bytes> parts, std::span<const Handle> handles = {});
 
-  // Without waiting, what the transport takes at once: how many bytes that was. Nobody may be writing.
+  // Without waiting, what the transport takes at once: how many bytes that was. Nobody may be
+  // writing.
   Result<size_t> write_now(std::span<const Bytes> parts);
 
   // Half-close: the other end reads what was written, then the end of the stream.

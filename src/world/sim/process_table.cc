@@ -57,9 +57,36 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
   if (caught) {
     process.signals().try_send(number);
   } else if (number != 0 && !ignored_by_default(number)) {
-    process.life_.end(0, number);
+    end(pid, 0, number);
   }
   return {};
+}
+
+void ProcessTable::end(pid_t pid, int code, int signal) {
+  Entry& entry = entries_.at(pid);
+  if (!entry.stuck) return entry.process->life_.end(code, signal);
+  if (!entry.late_end) entry.late_end = Exit{.code = code, .signal = signal};
+}
+
+Result<void> ProcessTable::kill_for_memory(pid_t pid) {
+  TRY_DO(signal(pid, SIGKILL));
+  ++memory_kills_;
+  return {};
+}
+
+void ProcessTable::set_stuck(pid_t pid, bool stuck) {
+  const auto found = entries_.find(pid);
+  if (found == entries_.end() || found->second.process == nullptr) return;
+  Entry& entry = found->second;
+  entry.stuck = stuck;
+  if (!stuck && entry.late_end)
+    entry.process->life_.end(entry.late_end->code, entry.late_end->signal);
+}
+
+char ProcessTable::state_of(pid_t pid) const {
+  const auto found = entries_.find(pid);
+  if (found == entries_.end() || found->second.process == nullptr) return 0;
+  return found->second.stuck ? 'D' : 'S';
 }
 
 Result<void> ProcessTable::signal_family(pid_t leader, int number) {

@@ -1,0 +1,65 @@
+#include "cluster/exchange_server.h"
+
+#include "base/log.h"
+#include "cluster/host_job.h"
+
+namespace tutti {
+namespace {
+
+// Of all ranks of a host, each with some threads that wait.
+constexpr size_t kMostConnections = 16'384;
+// A request is a few bytes from the same host; who does not send it is stuck.
+constexpr Duration kRequestPatience = 10s;
+constexpr Duration kAcceptPause = 100ms;
+
+ExchangeAnswer refusal(const Error& why) {
+  return {.ok = false, .code = why.code(), .gang_epoch = 0, .message = why.text(), .value = {}};
+}
+
+}  // namespace
+
+Task<Result<void>> ExchangeServer::serve(std::string path) {
+  Address address = Address::unix_socket(path);
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for ranks"));
+  Scope calls;
+  while (true) {
+    auto stream = co_await (*listener)->accept();
+    if (!stream && stream.error().code() == Code::cancelled) break;
+    if (stream && calls.size() < kMostConnections) {
+      calls.spawn(serve_one(std::move(*stream)));
+      continue;
+    }
+    // Out of descriptors, perhaps: calls that end give some back.
+    auto slept = co_await world_.clock().sleep(kAcceptPause);
+    if (!slept) break;
+  }
+  calls.cancel();
+  co_return co_await calls.join();
+}
+
+Task<void> ExchangeServer::serve_one(std::unique_ptr<Stream> stream) {
+  const ExchangeAnswer reply = co_await answer(*stream);
+  const std::string encoded = encode(reply);
+  const Bytes bytes = as_bytes(encoded);
+  (void)co_await stream->write(bytes);
+}
+
+Task<ExchangeAnswer> ExchangeServer::answer(Stream& stream) {
+  Task<Result<ExchangeRequest>> reading = read_request(stream);
+  const Instant patience = world_.clock().now() + kRequestPatience;
+  auto request = co_await with_deadline(world_.clock(), patience, std::move(reading));
+  if (!request) co_return refusal(request.error());
+  HostJob* job = find_(request->job);
+  if (job == nullptr)
+    co_return refusal(
+        Error(Code::not_found, fmt::format("job {} is not on this host", request->job)));
+  if (request->op == ExchangeRequest::Op::ready) {
+    job->on_spare_ready(request->process);
+    co_return ExchangeAnswer{};
+  }
+  std::shared_ptr<HostExchange> exchange = job->exchange();
+  co_return co_await HostExchange::ask(std::move(exchange), std::move(*request));
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// The agent's socket for the ranks of its host: takes their calls to the exchange, and hears of
+// spares that are ready. One call on each connection.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cluster/exchange_wire.h"
+#include "world/scope.h"
+
+namespace tutti {
+
+class HostJob;
+
+class ExchangeServer {
+ public:
+  // Null of a job that is not here.
+  using Find = std::function<HostJob*(uint64_t job)>;
+  ExchangeServer(World& world, Find find) : world_(world), find_(std::move(find)) {}
+
+  // Until cancelled.
+  Task<Result<void>> serve(std::string path);
+
+ private:
+  Task<void> serve_one(std::unique_ptr<Stream> stream);
+  Task<ExchangeAnswer> answer(Stream& stream);
+
+  World& world_;
+  Find find_;
+};
+
+}  // namespace tutti
