@@ -130,7 +130,8 @@ def test_processes_hosts_and_status_are_told(door: tutti.Cluster) -> None:
 
 
 def test_a_signal_reaches_the_ranks_of_a_role(door: tutti.Cluster) -> None:
-    script = "trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
+    heed = "trap '' USR1; echo heard; exit 0"
+    script = f'trap "{heed}" USR1; echo ready; while :; do sleep 0.05; done'
     other = tutti.Role("other", ["sh", "-c", script], kind="task", count=2)
     job = door.submit(name="signals", roles=[other, role(script, count=2)])
     heard = []
