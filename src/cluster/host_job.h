@@ -97,11 +97,12 @@ class HostJob final : private KeeperUser, private ExchangeJob {
 
  private:
   enum class Phase : uint8_t { starting, running, exited };
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
   struct Local {
     uint64_t epoch = 0;
     Phase phase = Phase::starting;
     pid_t pid = 0;
-    uint32_t slot = 0;  // of its control page
+    uint32_t slot = kNoSlot;  // of its control page
     bool told = false;  // the coordinator knows of its end
     bool stopping = false;
     bool from_spare = false;

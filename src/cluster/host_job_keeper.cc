@@ -181,6 +181,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
   for (auto& [process, local] : processes_) {
+    local.slot = kNoSlot;
     if (local.phase == Phase::exited) continue;
     local.phase = Phase::exited;
     local.stopping = false;

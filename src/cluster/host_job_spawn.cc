@@ -61,8 +61,7 @@ void set_unless_said(std::string_view key, std::string_view value, const job::Ro
 
 uint32_t HostJob::slot_for(ProcessId process) {
   const auto known = processes_.find(process);
-  if (known != processes_.end() && known->second.phase != Phase::starting)
-    return known->second.slot;
+  if (known != processes_.end() && known->second.slot != kNoSlot) return known->second.slot;
   const auto free = std::ranges::find(slots_, false);
   const auto slot = static_cast<size_t>(free - slots_.begin());
   if (free == slots_.end()) slots_.push_back(false);
