@@ -16,10 +16,10 @@ from scale_runs import Run, run_scale
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 SENSITIVITY_HOSTS = 10_000
 COSTS = (
-    "timer_ns send_ns receive_ns connect_ns accept_ns handshake_ns spawn_ns exit_ns "
-    "disk_operation_ns within_rack_ns between_racks_ns jitter_ns wire_byte_ns disk_latency_ns "
-    "disk_sync_ns"
-).split()
+    *("timer_ns", "send_ns", "receive_ns", "connect_ns", "accept_ns", "handshake_ns"),
+    *("spawn_ns", "exit_ns", "disk_operation_ns", "within_rack_ns", "between_racks_ns"),
+    *("jitter_ns", "wire_byte_ns", "disk_latency_ns", "disk_sync_ns"),
+)
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 70, 150, 30, 50
 COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7a5195")
@@ -42,7 +42,8 @@ def chart(title: str, unit: str, lines: Sequence[Line], log_y: bool) -> str:
     def place(x: float, y: float) -> tuple[float, float]:
         across = (math.log10(x) - x_low) / (x_high - x_low)
         up = ((math.log10(y) if log_y else y) - low) / (high - low)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        bottom = HEIGHT - BOTTOM
+        return LEFT + across * (WIDTH - LEFT - RIGHT), bottom - up * (bottom - TOP)
 
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -84,8 +85,9 @@ def figure_line(name: str, runs: Sequence[Run], key: str) -> Line:
 
 
 def print_runs(runs: Sequence[Run]) -> None:
-    print("| hosts | processes | attach | launch | replace | end | idle | with a job | peak | real |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    heads = ("hosts", "processes", "attach", "launch", "replace", "end")
+    heads += ("idle", "job", "peak", "real")
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for run in runs:
         figures = run.figures
         print(
@@ -103,7 +105,8 @@ def print_sensitivity() -> None:
     print("| entry | launch when halved | when doubled | replace when doubled |\n|---|---|---|---|")
     for cost in COSTS:
         half, twice = run_scale(base.hosts, f"{cost}=0.5"), run_scale(base.hosts, f"{cost}=2")
-        cells = [f"{run.figures['launch_s'] / base.figures['launch_s']:.2f}×" for run in (half, twice)]
+        launch_s = base.figures["launch_s"]
+        cells = [f"{run.figures['launch_s'] / launch_s:.2f}x" for run in (half, twice)]
         print(f"| `{cost}` | {cells[0]} | {cells[1]} | {twice.figures['replace_s']:.2f} s |")
 
 
@@ -125,7 +128,8 @@ def main() -> None:
     memory = [Line("peak", [(run.hosts, run.peak_bytes / 2**30) for run in runs])]
     docs = ROOT / "docs"
     (docs / "scale-time.svg").write_text(chart("Virtual time", "s", times, log_y=False))
-    (docs / "scale-memory.svg").write_text(chart("Memory of the simulation", "GiB", memory, log_y=True))
+    picture = chart("Memory of the simulation", "GiB", memory, log_y=True)
+    (docs / "scale-memory.svg").write_text(picture)
     print_sensitivity()
 
 

@@ -10,6 +10,7 @@ say. A ratio above 1 means that this project is better.
 import argparse
 import importlib.util
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -79,4 +80,6 @@ def main(arguments: list[str] | None = None, folder: Path = FOLDER) -> int:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does: peers that were started in the background are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

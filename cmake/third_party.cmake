@@ -10,7 +10,12 @@ endfunction()
 
 tutti_third_party(uring liburing)
 tutti_third_party(ssl libssl libcrypto)
-tutti_third_party(protobuf libprotobuf-lite)
+# Debian's archive of protobuf cannot be part of a Python module: that links the shared library.
+find_library(TUTTI_libprotobuf-lite NAMES libprotobuf-lite.a REQUIRED)
+find_library(TUTTI_libprotobuf-lite-shared NAMES libprotobuf-lite.so REQUIRED)
+add_library(tutti_protobuf INTERFACE)
+target_link_libraries(tutti_protobuf INTERFACE
+  $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY>,${TUTTI_libprotobuf-lite-shared},${TUTTI_libprotobuf-lite}>)
 find_program(PROTOC protoc REQUIRED)
 
 # Debian ships fmt only as a shared library; its sources are all in its headers.

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "cluster.h"
 #include "raise.h"
 #include "record.h"
 
@@ -55,4 +56,5 @@ NB_MODULE(_core, module) {
   module.def("parse_duration", parse_duration, nb::arg("text"),
              "Seconds in text such as '250ms', '1.5s', '2m30s'; raises tutti.Error.");
   bind_record(module);
+  bind_cluster(module);
 }

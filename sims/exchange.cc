@@ -231,6 +231,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   if (!meetings->alive.empty())
     sim.check(false, "{} workers have no owner, as {} on host {}", meetings->alive.size(),
               meetings->alive.begin()->second, meetings->alive.begin()->first);
+  sim.check(!calm || meetings->passed != 0, "nobody met anybody");
   co_return {};
 }
 

@@ -26,6 +26,8 @@ constexpr const Scenario* kScenarios[] = {&kEcho,
                                           &kExchange,
                                           &kSpares,
                                           &kScale,
+                                          &kServices,
+                                          &kStuck,
                                           &kWirePartition,
                                           &kWireSlowReader,
                                           &kWireReset};

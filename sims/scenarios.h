@@ -21,6 +21,8 @@ extern const Scenario kThunderingRestart;
 extern const Scenario kExchange;
 extern const Scenario kSpares;
 extern const Scenario kScale;
+extern const Scenario kServices;
+extern const Scenario kStuck;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

@@ -228,6 +228,20 @@ def test_a_job_file_runs_with_the_names_of_its_roles(machine: Machine, tmp_path:
     ]
 
 
+def test_what_a_job_file_sets_counts_more_than_what_its_caller_has(
+    machine: Machine, tmp_path: Path
+) -> None:
+    file = tmp_path / "colours.toml"
+    file.write_text("""
+        name = "colours"
+        environment = { COLOUR = "green" }
+        [task.say]
+        command = "echo $COLOUR $TASTE"
+    """)
+    machine.environment |= {"COLOUR": "red", "TASTE": "sour"}
+    assert machine.well("run", "--no-prefix", file) == "green sour\n"
+
+
 def test_mistakes_in_a_job_file_are_told_with_their_lines(machine: Machine, tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('name = "bad"\n[gang.worker]\ncomand = "true"\n')
@@ -303,3 +317,93 @@ def test_a_signal_reaches_the_ranks_it_is_for(machine: Machine) -> None:
     done = machine("signal", str(job), "SIGNOTHING")
     assert done.returncode == 2
     assert "write it as SIGUSR1" in done.stderr
+
+
+def test_whoever_waited_behind_a_job_that_is_killed_in_the_queue_starts(machine: Machine) -> None:
+    running = machine.submit("sleep 1000", "-n", "6")
+    machine.wait_for(running, "running")
+    in_front = machine.submit("sleep 1000", "-n", "8")
+    behind = machine.submit("sleep 1000")
+    assert machine.job(behind)["state"] == "queued"
+    machine.well("kill", str(in_front))
+    machine.wait_for(behind, "running")
+    last = machine.submit("true")
+    machine.wait_for(last, "succeeded")
+
+
+# Many jobs ----------------------------------------------------------------------------------------
+
+
+def test_an_array_is_a_job_for_each_number(machine: Machine, tmp_path: Path) -> None:
+    script = f"echo $TUTTI_ARRAY_INDEX > {tmp_path}/$TUTTI_ARRAY_INDEX"
+    numbers = machine.well("submit", "--array", "1,3-5", "--", "sh", "-c", script).split()
+    assert len(set(numbers)) == 4
+    for number in numbers:
+        machine.wait_for(int(number), "succeeded")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3", "4", "5"]
+    names = {machine.job(int(number))["name"] for number in numbers}
+    assert names == {"sh.1", "sh.3", "sh.4", "sh.5"}
+
+
+def test_waiting_for_many_tells_of_those_that_fail(machine: Machine) -> None:
+    script = "[ $TUTTI_ARRAY_INDEX != 7 ]"
+    done = machine("submit", "--array", "0-99", "--wait", "--", "sh", "-c", script)
+    assert done.returncode == 1, done.stderr
+    *failed, ends = done.stdout.splitlines()
+    assert len(failed) == 1 and "(sh.7): failed" in failed[0]
+    assert ends == "99 succeeded, 1 failed"
+    assert machine.json("ps") == []
+
+
+def test_several_job_files_are_submitted_together(machine: Machine, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\n[task.a]\ncommand = ["true"]\n')
+    done = machine("submit", "--wait", "--json", "one.toml", "two.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((end["name"], end["state"]) for end in ends) == [
+        ("one", "succeeded"),
+        ("two", "succeeded"),
+    ]
+
+
+def test_those_of_an_array_that_cannot_run_anywhere_are_refused(machine: Machine) -> None:
+    done = machine("submit", "--array", "0-2", "-n", "100", "--", "true")
+    assert done.returncode == 1
+    assert "3 of 3 jobs were refused" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["submit", "--array", "x"], "--array x: write the numbers of the jobs: --array 0-99"),
+        (["submit", "--array", "0-100000"], "100001 jobs, and 100000 can be submitted at once"),
+        (["run", "--wait"], "--wait is an option of `tutti submit`"),
+    ],
+)
+def test_wrong_options_for_many_jobs(machine: Machine, words: list[str], message: str) -> None:
+    done = machine(*words, "--", "true")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_small_job_that_leaves_a_daemon_has_it_ended_and_others_follow(
+    machine: Machine, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    script = f"[ $TUTTI_ARRAY_INDEX != 3 ] || {{ setsid sleep 1000 & echo $! > {pid}; }}"
+    machine.well("submit", "--array", "0-20", "--wait", "--", "sh", "-c", script)
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    machine.well("submit", "--array", "0-20", "--wait", "--", "true")
+
+
+def test_a_head_that_is_started_anew_keeps_what_was_submitted(machine: Machine) -> None:
+    waiting = machine.start("submit", "--array", "0-199", "--wait", "--", "sleep", "0.05")
+    wait_until(lambda: len(machine.json("jobs", "--all")) > 20, "some were submitted")
+    os.kill(machine.pid("head"), signal.SIGKILL)
+    machine.well("up")
+    out, err = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, err
+    assert out.splitlines()[-1] == "200 succeeded"
+    assert len(machine.json("jobs", "--all")) == 200

@@ -16,11 +16,22 @@ class Machine:
 
     def __init__(self, mark: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="tt", dir="/tmp"))
+        self.command = [str(TUTTI)]
         self.environment = os.environ | {"TUTTI_HOME": str(self.home), MARK: mark, "USER": "ada"}
+
+    def become(self, user: int, folder: Path) -> None:
+        """From now on everything here is done as that user, who gets a copy of what it needs."""
+        for path in [folder, *folder.parents[:2]]:
+            path.chmod(0o755)
+        folder.chmod(0o777)
+        os.chown(self.home, user, user)
+        program = shutil.copy(TUTTI, folder / "tutti")
+        drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        self.command = [*drop, str(program)]
 
     def __call__(self, *words: str | Path, **more) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [TUTTI, *words],
+            [*self.command, *words],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -38,7 +49,7 @@ class Machine:
 
     def start(self, *words: str | Path, **more) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [TUTTI, *words],
+            [*self.command, *words],
             env=self.environment,
             text=True,
             stdout=subprocess.PIPE,

@@ -37,6 +37,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_line(fd: int) -> str:
+    os.set_blocking(fd, True)
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(fd, 1)
@@ -46,6 +47,7 @@ def read_line(fd: int) -> str:
 
 
 def read_all(fd: int) -> str:
+    os.set_blocking(fd, True)
     with open(fd, closefd=True) as stream:
         return stream.read()
 

@@ -434,6 +434,6 @@ while ! [ -s {place} ]; do sleep 0.01; done
     survivor = int(place.read_text())
     os.kill(survivor, signal.SIGKILL)
     assert done.returncode == 1
-    assert f"still alive: processes {survivor} (sleep) are another user's" in done.stderr
+    assert f"still alive: processes {survivor} (sleep, state S) are another user's" in done.stderr
     verdict = json.loads(done.stdout.splitlines()[-1])
     assert (verdict["end"], str(survivor) in verdict["still_alive"]) == ("finished", True)

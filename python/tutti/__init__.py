@@ -1,15 +1,20 @@
 """Tutti trains one model on many computers as if they were one."""
 
-from tutti import control, exchange, record
+from tutti import cluster, control, exchange, record
 from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
 from tutti._error import Error
+from tutti.cluster import Cluster, Job, Role
 
 __all__ = [
+    "Cluster",
     "Error",
+    "Job",
     "RecordKind",
     "Recorder",
+    "Role",
     "__version__",
+    "cluster",
     "control",
     "exchange",
     "hash64",

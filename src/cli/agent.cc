@@ -62,8 +62,7 @@ Task<Result<void>> body(DaemonContext& context) {
   Event started;
   auto options = std::make_shared<AgentOptions>(agent_options(context));
   options->started = [&started] { started.set(); };
-  AgentPlace place =
-      agent_place(machine, credential->identity, listen, (*anywhere)->address());
+  AgentPlace place = agent_place(machine, credential->identity, listen, (*anywhere)->address());
   Agent agent(world, *credential->seals, std::move(options), std::move(place));
   AgentApi api(world, *credential->seals, agent, credential->identity);
   Scope strands;

@@ -1,12 +1,8 @@
 #include "cli/arguments.h"
 
+#include "cli/complain.h"
+
 namespace tutti::cli {
-namespace {
-
-constexpr int kCalledWrongly = 2;
-
-}  // namespace
-
 std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

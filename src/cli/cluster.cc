@@ -4,13 +4,12 @@
 
 #include <cstdio>
 
+#include "cli/complain.h"
 #include "wire/authority_folder.h"
 #include "world/real/real_world.h"
 
 namespace tutti::cli {
 namespace {
-
-constexpr int kFailed = 1;
 
 Task<Result<int>> run_body(World& world, const std::function<Task<Result<int>>(Cluster&)>& body) {
   auto cluster = co_await Cluster::open(world);
@@ -40,14 +39,20 @@ Task<Result<std::unique_ptr<Cluster>>> Cluster::open(World& world) {
     CO_TRY_DO(co_await cluster->load_certificate());
   }
   cluster->client = std::make_unique<ClusterClient>(world, *cluster->seals, std::move(options));
-  auto connected = co_await cluster->client->connect();
-  if (connected) co_return cluster;
+  auto reached = co_await cluster->reach();
+  if (!reached) co_return fail(std::move(reached).error());
+  co_return cluster;
+}
+
+Task<Result<void>> Cluster::reach() {
+  auto connected = co_await client->connect();
+  if (connected) co_return {};
   const Code code = connected.error().code();
-  if (!cluster->machine.has_head)
-    co_return fail(connected.error().context(fmt::format(
-        "ask the head of cluster {} at {}", cluster->machine.cluster, cluster->machine.head_api)));
+  if (!machine.has_head)
+    co_return fail(connected.error().context(
+        fmt::format("ask the head of cluster {} at {}", machine.cluster, machine.head_api)));
   if (code == Code::unavailable || code == Code::not_found) co_return fail(no_cluster());
-  co_return fail(std::move(connected).error());
+  co_return connected;
 }
 
 Task<Result<void>> Cluster::load_certificate() {
@@ -61,9 +66,7 @@ Task<Result<void>> Cluster::load_certificate() {
 int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body) {
   RealWorld world({.spin = 0s});
   auto code = world.run(run_body(world, body));
-  if (code) return *code;
-  fmt::print(stderr, "tutti {}: {}\n", verb, code.error().text());
-  return kFailed;
+  return code ? *code : complain(verb, code.error());
 }
 
 }  // namespace tutti::cli

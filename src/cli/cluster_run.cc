@@ -19,12 +19,14 @@ constexpr Duration kKillPause = 200ms;
 
 class ClusterRun final : private JobListener {
  public:
-  ClusterRun(Cluster& cluster, GangPrinter& printer, Channel<int>& signals, uint32_t processes)
-      : cluster_(cluster), printer_(printer), signals_(signals), teller_(printer, processes) {}
+  ClusterRun(Cluster& cluster, JobViewer& viewer, Channel<int>& signals, uint32_t processes)
+      : cluster_(cluster), viewer_(viewer), signals_(signals), teller_(viewer, processes) {}
 
   Task<GangReport> run(job::Spec spec);
+  Task<GangReport> watch(uint64_t job);
 
  private:
+  Task<GangReport> until_over(Task<Result<cluster::JobInfo>> changes);
   // What one host says, until it has said all.
   class Host final : public OutputListener {
    public:
@@ -52,7 +54,7 @@ class ClusterRun final : private JobListener {
   Task<void> give_up_silent(Scope& following);
 
   Cluster& cluster_;
-  GangPrinter& printer_;
+  JobViewer& viewer_;
   Channel<int>& signals_;
   JobTeller teller_;
   std::map<std::string, std::unique_ptr<Host>> hosts_;  // by name; those we follow
@@ -75,7 +77,7 @@ void ClusterRun::on_change(const cluster::JobInfo& info) {
   job_ = info.job();
   if (first && kill_) asking_->spawn(kill(kill_->first, kill_->second));
   if (info.state() == cluster::QUEUED && !std::exchange(told_waiting_, true))
-    printer_.print_notice(fmt::format(
+    viewer_.print_notice(fmt::format(
         "job {} waits: {}; `tutti status` shows the hosts, Ctrl-C gives up", job_, info.why()));
   for (const cluster::HostAbout& host : info.members()) {
     auto& known = hosts_[host.name()];
@@ -87,7 +89,7 @@ void ClusterRun::on_change(const cluster::JobInfo& info) {
 
 void ClusterRun::on_head_away(const Error& why) {
   if (std::exchange(told_away_, true)) return;
-  printer_.print_notice(
+  viewer_.print_notice(
       fmt::format("the head does not answer ({}); job {} goes on without it, and so do we",
                   why.message(), job_));
 }
@@ -96,19 +98,19 @@ Task<void> ClusterRun::follow(cluster::HostAbout host) {
   if (host.name() != cluster_.machine.name) {
     auto loaded = co_await cluster_.load_certificate();
     if (!loaded) {
-      printer_.print_notice(fmt::format("no output of {}: {}", host.name(), loaded.error().text()));
+      viewer_.print_notice(fmt::format("no output of {}: {}", host.name(), loaded.error().text()));
       co_return;
     }
   }
   Host& listener = *hosts_[host.name()];
   auto followed = co_await cluster_.client->follow(host, job_, listener);
   if (followed || followed.error().code() == Code::cancelled) co_return;
-  if (printer_.broken()) {
+  if (viewer_.broken()) {
     teller_.output_lost(followed.error());
     if (!ended_by_us_) begin_end(GangEnd::output_lost, 0);
     co_return;
   }
-  printer_.print_notice(
+  viewer_.print_notice(
       fmt::format("no more output of {}: {}", host.name(), followed.error().text()));
 }
 
@@ -117,7 +119,7 @@ Task<Result<void>> ClusterRun::tell(uint32_t process, uint8_t stream, Bytes byte
   if (!teller_.knows(process)) co_return {};
   ++printing_;
   const RankStream to = stream == 1 ? RankStream::output : RankStream::error;
-  auto printed = co_await printer_.on_output(process, to, bytes);
+  auto printed = co_await viewer_.on_output(process, to, bytes);
   --printing_;
   co_return printed;
 }
@@ -150,7 +152,7 @@ Task<void> ClusterRun::pause() {
   request.set_job(job_);
   request.set_number(SIGTSTP);
   (void)co_await cluster_.client->ask(api::kSignal, request);
-  printer_.on_paused();
+  viewer_.on_paused();
   request.set_number(SIGCONT);
   (void)co_await cluster_.client->ask(api::kSignal, request);
 }
@@ -165,7 +167,7 @@ Task<void> ClusterRun::obey_signals(Scope& watching) {
       begin_end(GangEnd::interrupted, *number);
     } else if (!std::exchange(hurried_, true)) {
       teller_.report().hurried = true;
-      printer_.on_hurried();
+      viewer_.on_hurried();
       kill_ = {0s, SIGKILL};
       if (job_ != 0) asking_->spawn(kill(0s, SIGKILL));
     } else {
@@ -185,16 +187,24 @@ Task<void> ClusterRun::give_up_silent(Scope& following) {
   following.cancel();
 }
 
-Task<void> watch_job(ClusterClient& client, cluster::SubmitRequest request, JobListener& listener,
-                     Result<cluster::JobInfo>& into) {
-  auto info = co_await client.run(std::move(request), listener);
+// Into the outcome, when the job is over or we are.
+Task<void> keep(Task<Result<cluster::JobInfo>> watching, Result<cluster::JobInfo>& into) {
+  auto info = co_await std::move(watching);
   into = std::move(info);
 }
 
 Task<GangReport> ClusterRun::run(job::Spec spec) {
-  const Instant began = cluster_.world.clock().now();
   cluster::SubmitRequest request;
   *request.mutable_spec() = std::move(spec);
+  return until_over(cluster_.client->run(std::move(request), *this));
+}
+
+Task<GangReport> ClusterRun::watch(uint64_t job) {
+  return until_over(cluster_.client->watch(job, *this));
+}
+
+Task<GangReport> ClusterRun::until_over(Task<Result<cluster::JobInfo>> changes) {
+  const Instant began = cluster_.world.clock().now();
   Result<cluster::JobInfo> info = cluster::JobInfo();
   Scope following;
   Scope asking;
@@ -203,7 +213,7 @@ Task<GangReport> ClusterRun::run(job::Spec spec) {
   following_ = &following;
   asking_ = &asking;
   obeying.spawn(obey_signals(watching));
-  watching.spawn(watch_job(*cluster_.client, std::move(request), *this, info));
+  watching.spawn(keep(std::move(changes), info));
   (void)co_await watching.join();
   if (abandoned_) following.cancel();
   Scope giving_up;
@@ -222,11 +232,17 @@ Task<GangReport> ClusterRun::run(job::Spec spec) {
 
 }  // namespace
 
-Task<GangReport> run_on_cluster(Cluster& cluster, job::Spec spec, GangPrinter& printer,
+Task<GangReport> run_on_cluster(Cluster& cluster, job::Spec spec, JobViewer& viewer,
                                 Channel<int>& signals) {
   const uint32_t processes = JobNumbers(spec).size();
-  ClusterRun run(cluster, printer, signals, processes);
+  ClusterRun run(cluster, viewer, signals, processes);
   co_return co_await run.run(std::move(spec));
+}
+
+Task<GangReport> watch_on_cluster(Cluster& cluster, cluster::JobInfo job, JobViewer& viewer,
+                                  Channel<int>& signals) {
+  ClusterRun run(cluster, viewer, signals, job.processes());
+  co_return co_await run.watch(job.job());
 }
 
 }  // namespace tutti::cli

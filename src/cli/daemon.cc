@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "cli/complain.h"
 #include "wire/authority_folder.h"
 #include "world/real/background.h"
 #include "world/real/signals.h"
@@ -14,9 +15,6 @@
 
 namespace tutti::cli {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 
 Task<void> cancel_on_signal(Signals& signals, Scope& scope) {
   auto number = co_await signals.next();

@@ -18,7 +18,16 @@ enum class PrintStyle : unsigned char {
   json,      // everything on standard output, as one JSON object per line
 };
 
-class GangPrinter : public GangListener {
+// Whom a job of the cluster is shown to.
+class JobViewer : public GangListener {
+ public:
+  // Nobody reads what is shown any more.
+  virtual bool broken() const = 0;
+  // A line to people, not to tools.
+  virtual void print_notice(std::string_view text) = 0;
+};
+
+class GangPrinter : public JobViewer {
  public:
   // Ranks are called by their numbers where there are no other labels.
   GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
@@ -30,13 +39,11 @@ class GangPrinter : public GangListener {
   void on_ending(const GangReport& so_far) override;
   void on_hurried() override;
 
-  // Nobody reads what is printed any more.
-  bool broken() const { return output_.broken() || error_.broken(); }
+  bool broken() const override { return output_.broken() || error_.broken(); }
   // What each rank printed last.
   std::span<const RankTail> tails() const { return tails_; }
   void print_event(const Json& event);
-  // A line to people, not to tools.
-  void print_notice(std::string_view text);
+  void print_notice(std::string_view text) override;
   // Of ranks whose output did not end: somebody holds on to it, or it was given up.
   void print_held_exits();
 

@@ -15,7 +15,7 @@ Task<Result<void>> remember_addresses(DaemonContext& context, Head& head, JoinDe
   Machine& machine = context.machine;
   const Address listen = *Address::parse(machine.listen);
   const auto told = [&](uint16_t port) { return Address::tcp(listen.host, port).text(); };
-  machine.head_tree = told(Address::parse(head.status().address())->port);
+  machine.head_tree = told(Address::parse(head.status(true).address())->port);
   machine.head_api = told(api.address().port);
   desk.set_addresses(machine.head_tree, machine.head_api);
   Machine saved = machine;

@@ -1,6 +1,8 @@
 // What becomes a job: a command with its options, or a job file.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "cli/cluster_run.h"
 #include "cli/run_environment.h"
 #include "cluster/job_defaults.h"
@@ -48,34 +50,37 @@ job::Spec job_of_command(World& world, const RunOptions& options) {
   return spec;
 }
 
-Task<Result<job::Spec>> job_of_file(World& world, const RunOptions& options) {
-  const std::string path = options.command.front();
-  auto text = co_await read_file(world.disk(), path, kMostJobBytes);
-  if (!text) co_return fail(std::move(text).error());
-  auto spec = parse_job_file(*text, path);
-  if (!spec) co_return spec;
-  // Ours first: what the file says stands behind it, and counts.
-  auto said = spec->environment();
-  spec->clear_environment();
-  for (std::string& setting : environment_of_ranks(options, world.random()))
-    spec->add_environment(std::move(setting));
-  spec->mutable_environment()->MergeFrom(said);
-  co_return spec;
+// What every job gets that does not say otherwise.
+void complete(job::Spec& spec, const RunOptions& options, uint64_t open_files) {
+  if (spec.folder().empty()) spec.set_folder(absolute(options.folder));
+  if (spec.open_files() == 0) spec.set_open_files(open_files);
 }
 
 }  // namespace
 
+Result<job::Spec> make_job_of_text(World& world, std::string_view text, std::string_view file_name,
+                                   const RunOptions& options, uint64_t open_files) {
+  TRY(job::Spec spec, parse_job_file(text, file_name));
+  // What the file says counts more than what its caller has.
+  std::set<std::string, std::less<>> said;
+  for (const std::string& setting : spec.environment())
+    said.insert(setting.substr(0, setting.find('=')));
+  for (std::string& setting : environment_of_ranks(options, world.random()))
+    if (!said.contains(setting.substr(0, setting.find('='))))
+      spec.add_environment(std::move(setting));
+  complete(spec, options, open_files);
+  return spec;
+}
+
 Task<Result<job::Spec>> make_job(World& world, RunOptions options, uint64_t open_files) {
-  job::Spec spec;
   if (options.is_job_file()) {
-    auto read = co_await job_of_file(world, options);
-    if (!read) co_return read;
-    spec = std::move(*read);
-  } else {
-    spec = job_of_command(world, options);
+    const std::string path = options.command.front();
+    auto text = co_await read_file(world.disk(), path, kMostJobBytes);
+    if (!text) co_return fail(std::move(text).error());
+    co_return make_job_of_text(world, *text, path, options, open_files);
   }
-  if (spec.folder().empty()) spec.set_folder(absolute(options.folder));
-  if (spec.open_files() == 0) spec.set_open_files(open_files);
+  job::Spec spec = job_of_command(world, options);
+  complete(spec, options, open_files);
   co_return spec;
 }
 

@@ -14,6 +14,7 @@ Exit exit_of(const cluster::Exit& told) {
   exit.user_time = Duration(told.user_time_ns());
   exit.system_time = Duration(told.system_time_ns());
   exit.peak_memory_bytes = told.peak_memory_bytes();
+  exit.out_of_memory = told.error() == job::OUT_OF_MEMORY;
   return exit;
 }
 

@@ -31,6 +31,46 @@ std::string_view state_name(cluster::JobState state) {
   }
 }
 
+Json status_json(const cluster::StatusReply& status, const std::string& head) {
+  Json hosts = Json::array();
+  for (const cluster::HostStatus& host : status.hosts()) {
+    Json leftovers = Json::array();
+    for (const cluster::Leftover& leftover : host.leftovers())
+      leftovers.push_back({{"job", leftover.job()}, {"what", leftover.what()}});
+    hosts.push_back({{"node", host.node()},
+                     {"name", host.name()},
+                     {"address", host.address()},
+                     {"alive", host.alive()},
+                     {"slots", host.slots()},
+                     {"free", host.free()},
+                     {"version", host.version()},
+                     {"leftovers", leftovers}});
+  }
+  return {{"cluster", status.cluster()},
+          {"version", status.version()},
+          {"head", head},
+          {"tree", status.address()},
+          {"running_jobs", status.running_jobs()},
+          {"queued_jobs", status.queued_jobs()},
+          {"hosts", hosts}};
+}
+
+Json process_json(const cluster::ProcessInfo& process, const std::string& host) {
+  return {{"job", process.job()},
+          {"process", process.process()},
+          {"role", process.role()},
+          {"rank", process.index()},
+          {"pid", process.pid()},
+          {"host", host},
+          {"state", process.state()},
+          {"step", process.step()},
+          {"epoch", process.epoch()},
+          {"restarts", process.restarts()},
+          {"health", process.health()},
+          {"spare", process.spare()},
+          {"from_spare", process.from_spare()}};
+}
+
 Json job_json(const cluster::JobInfo& info) {
   Json json = {{"job", info.job()},
                {"name", info.name()},
@@ -43,13 +83,18 @@ Json job_json(const cluster::JobInfo& info) {
                {"started", time_json(info.started_unix_ns())},
                {"ended", time_json(info.ended_unix_ns())}};
   if (info.hosts_size() != 0) json["hosts"] = std::vector(info.hosts().begin(), info.hosts().end());
+  if (info.leftovers_size() != 0) {
+    json["leftovers"] = Json::array();
+    for (const cluster::Row& row : info.leftovers()) json["leftovers"].push_back(row.message());
+  }
   if (!info.culprit().has_exit()) return json;
   const cluster::Exit& exit = info.culprit().exit();
   const RangeSet who = set_from(info.culprit().processes()).value_or(RangeSet());
   json["culprit"] = {{"processes", who.members()},
                      {"code", exit.code()},
                      {"signal", exit.signal()},
-                     {"error", error_class_text(exit.error())}};
+                     {"error", error_class_text(exit.error())},
+                     {"message", info.culprit().message()}};
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/arguments.h"
 #include "cli/cluster.h"
+#include "cli/complain.h"
 #include "cli/programs.h"
 #include "cluster/join_desk.h"
 #include "wire/authority_folder.h"
@@ -16,14 +17,6 @@
 
 namespace tutti::cli {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
-
-int complain(std::string_view verb, const Error& error, int code) {
-  fmt::print(stderr, "tutti {}: {}\n", verb, error.text());
-  return code;
-}
 
 bool is_loopback(const std::string& host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost";
@@ -173,10 +166,10 @@ int join(int argc, char** argv) {
   if (auto listen = Address::parse(options.listen); !listen)
     return complain("join", listen.error(), kCalledWrongly);
   auto home = Home::open();
-  if (!home) return complain("join", home.error(), kFailed);
+  if (!home) return complain("join", home.error());
   RealWorld world({.spin = 0s});
   auto joined = world.run(become_member(world, *home, options));
-  if (!joined) return complain("join", joined.error(), kFailed);
+  if (!joined) return complain("join", joined.error());
   return 0;
 }
 

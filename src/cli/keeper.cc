@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "cli/complain.h"
 #include "cluster/keeper.h"
 #include "cluster/keeper_client.h"
 #include "world/real/fd.h"
@@ -15,19 +16,12 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 // Not one that `pkill tutti` finds: the keeper has to outlive what it cleans up after.
 constexpr const char* kName = "rank-keeper";
 // Service managers and schedulers send these to all processes at once. Dead of one, the keeper
 // would take the ranks with it, without the grace they are owed; its controller is told too, and
 // the end of the stream is the only reason it needs.
 constexpr int kIgnored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-int complain(const Error& error, int code) {
-  fmt::print(stderr, "tutti keeper: {}\n", error.text());
-  return code;
-}
 
 Result<KeeperOptions> parse(int argc, char** argv) {
   KeeperOptions options;
@@ -51,16 +45,16 @@ Result<KeeperOptions> parse(int argc, char** argv) {
 
 int keeper(int argc, char** argv) {
   auto options = parse(argc, argv);
-  if (!options) return complain(options.error(), kCalledWrongly);
+  if (!options) return complain("keeper", options.error(), kCalledWrongly);
   name_this_process(kName);
   ignore_signals(kIgnored);
   RealWorld world({.spin = 0s});
   auto controller = world.network().adopt(own_fd(kKeeperControllerNumber));
   if (!controller)
-    return complain(controller.error().context("a keeper is started by other commands of tutti"),
-                    kFailed);
+    return complain("keeper",
+                    controller.error().context("a keeper is started by other commands of tutti"));
   auto kept = world.run(keep(world, std::move(*options), std::move(*controller)));
-  if (!kept) return complain(kept.error(), kFailed);
+  if (!kept) return complain("keeper", kept.error());
   return 0;
 }
 

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "base/suggest.h"
+#include "cli/complain.h"
 #include "cli/verbs.h"
 #include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
-
-constexpr int kCalledWrongly = 2;
 
 // People try these before they read anything.
 std::string_view canonical(std::string_view word) {

@@ -24,6 +24,7 @@ struct Likeness {
   bool spare = false;  // after those that have ranks
   std::string state;
   uint64_t step = 0;
+  std::string health;
   auto operator<=>(const Likeness&) const = default;
 };
 struct Alike {
@@ -54,15 +55,16 @@ void add(Shown& shown, const cluster::ProcessInfo& process) {
   Roles& roles = shown.jobs[process.job()];
   const uint32_t first = process.process() - process.index();
   const std::string state = process.state() + (process.from_spare() ? ", was a spare" : "");
-  Alike& alike =
-      roles[{first, process.role()}][process.host()][{process.spare(), state, process.step()}];
+  const Likeness likeness{process.spare(), state, process.step(), process.health()};
+  Alike& alike = roles[{first, process.role()}][process.host()][likeness];
   if (!process.spare()) alike.ranks.add(process.index());
   alike.pids.push_back(process.pid());
 }
 
 // "2 spares ready" in the place of a state.
 std::string state_text(const Likeness& likeness, const Alike& alike) {
-  if (!likeness.spare) return likeness.state;
+  if (!likeness.spare && likeness.health.empty()) return likeness.state;
+  if (!likeness.spare) return fmt::format("{}, {}", likeness.state, likeness.health);
   const size_t count = alike.pids.size();
   return fmt::format("{} spare{} {}", count, count == 1 ? "" : "s", likeness.state);
 }
@@ -91,20 +93,6 @@ void print_tree(const Shown& shown) {
   }
 }
 
-Json process_json(const cluster::ProcessInfo& process, const Shown& shown) {
-  return {{"job", process.job()},
-          {"process", process.process()},
-          {"role", process.role()},
-          {"rank", process.index()},
-          {"pid", process.pid()},
-          {"host", shown.name_of(process.host())},
-          {"state", process.state()},
-          {"step", process.step()},
-          {"epoch", process.epoch()},
-          {"spare", process.spare()},
-          {"from_spare", process.from_spare()}};
-}
-
 Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   cluster::PsRequest request;
   request.set_job(job);
@@ -121,7 +109,7 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   for (const cluster::HostInfo& host : reply->hosts()) {
     for (const cluster::ProcessInfo& process : host.processes()) {
       add(shown, process);
-      if (json) list.push_back(process_json(process, shown));
+      if (json) list.push_back(process_json(process, shown.name_of(process.host())));
     }
   }
   if (json) {
@@ -129,6 +117,10 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
     co_return 0;
   }
   print_tree(shown);
+  for (const cluster::HostInfo& host : reply->hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
+                 leftover.what());
   if (shown.jobs.empty()) fmt::print("nothing runs\n");
   if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/complain.h"
 #include "record/dump.h"
 #include "record/reader.h"
 #include "world/real/real_world.h"
@@ -17,8 +18,6 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 constexpr Duration kFollowEvery = 200ms;  // looks live to people, costs a copy of the file
 
 struct DumpWish {
@@ -28,11 +27,6 @@ struct DumpWish {
   std::string since;
   std::vector<std::string> kinds;
 };
-
-int complain(const Error& error) {
-  fmt::print(stderr, "tutti record: {}\n", error.text());
-  return kFailed;
-}
 
 // False when nobody reads what we print any more.
 bool print(const std::string& text) {
@@ -147,8 +141,7 @@ Task<Result<void>> follow_until_signal(Dump& dump, Signals& signals) {
 
 int run_dump(const DumpWish& wish) {
   if (auto since = parse_duration(wish.since.empty() ? "0s" : wish.since); !since) {
-    complain(since.error().context("--since"));
-    return kCalledWrongly;
+    return complain("record", since.error().context("--since"), kCalledWrongly);
   }
   RealWorld world({.spin = 0s});
   Dump dump(world, wish);
@@ -156,13 +149,13 @@ int run_dump(const DumpWish& wish) {
   if (wish.follow) {
     constexpr int kNumbers[] = {SIGINT, SIGTERM, SIGPIPE};
     auto signals = Signals::create(world.loop(), kNumbers);
-    if (!signals) return complain(signals.error());
+    if (!signals) return complain("record", signals.error());
     done = world.run(follow_until_signal(dump, **signals));
   } else {
     done = world.run(dump.once());
   }
   if (done || done.error().code() == Code::unavailable) return 0;
-  return complain(done.error());
+  return complain("record", done.error());
 }
 
 }  // namespace

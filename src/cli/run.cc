@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "cli/cluster_run.h"
+#include "cli/complain.h"
 #include "cli/gang_printer.h"
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
@@ -20,8 +21,6 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 // Beside those of its ranks, what a keeper or its controller opens.
 constexpr uint64_t kOpenFilesBeside = 24;
 constexpr uint64_t kOpenFilesPerRank = 3;
@@ -175,11 +174,6 @@ int told_of_losses(int code, const OutputSink& output, const OutputSink& error) 
   return code;
 }
 
-int complain(const Error& error, int code) {
-  fmt::print(stderr, "tutti run: {}\n", error.text());
-  return code;
-}
-
 struct Outcome {
   int code = 0;
   int signal = 0;  // that ended the run
@@ -248,13 +242,13 @@ Result<Outcome> run_with(RunOptions options) {
 
 int run(int argc, char** argv) {
   auto options = parse_run_options(std::span(argv, static_cast<size_t>(argc)).subspan(1));
-  if (!options) return complain(options.error(), kCalledWrongly);
+  if (!options) return complain("run", options.error(), kCalledWrongly);
   if (options->help) {
     fmt::print("{}", kRunHelp);
     return 0;
   }
   auto outcome = run_with(std::move(*options));
-  if (!outcome) return complain(outcome.error(), kFailed);
+  if (!outcome) return complain("run", outcome.error());
   // Only one who dies of a signal tells a shell that its loop should end too.
   std::fflush(nullptr);
   if (outcome->signal != 0) Signals::act_by_default(outcome->signal);

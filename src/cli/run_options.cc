@@ -41,9 +41,9 @@ examples:
 
 namespace {
 
-constexpr std::string_view kOptionNames[] = {"-n",          "--timeout", "--grace",  "--env",
-                                             "--cwd",       "--json",    "--help",   "--no-prefix",
-                                             "--no-cgroup", "--local",   "--cluster"};
+constexpr std::string_view kOptionNames[] = {
+    "-n",          "--timeout",   "--grace", "--env",     "--cwd",   "--json", "--help",
+    "--no-prefix", "--no-cgroup", "--local", "--cluster", "--array", "--wait"};
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -52,7 +52,8 @@ constexpr Duration kLongestTime = 24h * 3650;
 
 class Parser {
  public:
-  explicit Parser(std::span<char* const> words) : words_(words) {}
+  Parser(std::span<char* const> words, std::string_view verb)
+      : words_(words), verb_(verb), submitting_(verb == "submit") {}
 
   Result<RunOptions> parse() {
     while (next_ < words_.size()) {
@@ -70,7 +71,7 @@ class Parser {
       return fail(Code::invalid, "--local and --cluster exclude each other");
     if (options_.command.empty() && !options_.help)
       return fail(Code::invalid,
-                  "no command to run; write it after --: tutti run -n 4 -- python train.py");
+                  "no command to run; write it after --: tutti {} -n 4 -- python train.py", verb_);
     return std::move(options_);
   }
 
@@ -96,11 +97,15 @@ class Parser {
     if (name_ == "--no-cgroup") return flag(options_.use_group, false);
     if (name_ == "--local") return flag(options_.local, true);
     if (name_ == "--cluster") return flag(options_.cluster, true);
+    if ((name_ == "--array" || name_ == "--wait") && !submitting_)
+      return fail(Code::invalid, "{} is an option of `tutti submit`", name_);
+    if (name_ == "--wait") return flag(options_.wait, true);
     return option_with_value();
   }
 
   Result<void> option_with_value() {
     if (name_ == "-n") return ranks();
+    if (name_ == "--array") return array();
     if (name_ == "--timeout") {
       options_.timeout.emplace();
       TRY_DO(duration(*options_.timeout, "10m"));
@@ -116,7 +121,8 @@ class Parser {
     }
     const auto meant = suggest(name_, kOptionNames);
     return fail(Code::invalid, "there is no option '{}'; {}", name_,
-                meant ? fmt::format("did you mean {}?", *meant) : "see: tutti run --help");
+                meant ? fmt::format("did you mean {}?", *meant)
+                      : fmt::format("see: tutti {} --help", verb_));
   }
 
   Result<void> flag(bool& which, bool state) const {
@@ -140,6 +146,18 @@ class Parser {
       return fail(Code::invalid, "-n {}: write how many ranks to start, 1 to {}: -n 4", text,
                   kMostRanks);
     options_.ranks = count;
+    return {};
+  }
+
+  Result<void> array() {
+    TRY(const std::string text, value("numbers"));
+    auto parsed = RangeSet::parse(text);
+    if (!parsed || parsed->empty())
+      return fail(Code::invalid, "--array {}: write the numbers of the jobs: --array 0-99", text);
+    if (parsed->size() > kMostInArray)
+      return fail(Code::invalid, "--array {}: {} jobs, and {} can be submitted at once", text,
+                  parsed->size(), kMostInArray);
+    options_.array = std::move(*parsed);
     return {};
   }
 
@@ -185,6 +203,8 @@ class Parser {
   }
 
   std::span<char* const> words_;
+  std::string_view verb_;
+  bool submitting_;
   size_t next_ = 0;
   std::string_view name_;
   std::optional<std::string_view> attached_;
@@ -193,6 +213,12 @@ class Parser {
 
 }  // namespace
 
-Result<RunOptions> parse_run_options(std::span<char* const> words) { return Parser(words).parse(); }
+Result<RunOptions> parse_run_options(std::span<char* const> words) {
+  return Parser(words, "run").parse();
+}
+
+Result<RunOptions> parse_submit_options(std::span<char* const> words) {
+  return Parser(words, "submit").parse();
+}
 
 }  // namespace tutti::cli

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/range_set.h"
 #include "base/result.h"
 #include "base/units.h"
 
@@ -27,6 +28,8 @@ struct RunOptions {
   bool cluster = false;  // with it, or not at all
   bool help = false;
   std::vector<std::string> command;
+  RangeSet array;     // of submit: a job for each
+  bool wait = false;  // of submit: until all are over
   // "FILE.toml" alone is a job file, to be run on a cluster.
   bool is_job_file() const { return command.size() == 1 && command[0].ends_with(".toml"); }
 };
@@ -34,8 +37,12 @@ struct RunOptions {
 // Every rank costs three descriptors; beyond this a host has other troubles.
 constexpr uint32_t kMostRanks = 8192;
 
-// What follows "tutti run". The error says what to write instead.
+// Of one submission; what is larger is submitted in parts, while the first ones run.
+constexpr uint64_t kMostInArray = 100'000;
+
+// What follows "tutti run" or "tutti submit". The error says what to write instead.
 Result<RunOptions> parse_run_options(std::span<char* const> words);
+Result<RunOptions> parse_submit_options(std::span<char* const> words);
 
 extern const std::string_view kRunHelp;
 

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/complain.h"
 #include "sims/scenario.h"
 #include "world/real/clock.h"
 #include "world/real/this_process.h"
@@ -20,8 +21,6 @@ namespace tutti::cli {
 
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kCalledWrongly = 2;
 constexpr uint32_t kMostHosts = 10'000'000;  // some 10 GB of memory
 
 struct Options {

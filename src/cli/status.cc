@@ -4,20 +4,14 @@
 
 #include <cstdio>
 
-#include "base/json.h"
 #include "cli/arguments.h"
 #include "cli/cluster.h"
+#include "cli/job_words.h"
 #include "cli/table.h"
 #include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
-
-Json host_json(const cluster::HostStatus& host) {
-  return {{"node", host.node()},      {"name", host.name()},   {"address", host.address()},
-          {"alive", host.alive()},    {"slots", host.slots()}, {"free", host.free()},
-          {"version", host.version()}};
-}
 
 void print_status(const cluster::StatusReply& status, const Machine& machine, int64_t now) {
   fmt::print("cluster {}, version {}; up for {}; {} running, {} queued\n", status.cluster(),
@@ -30,6 +24,10 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
                fmt::format("{}", host.slots()), host.alive() ? fmt::format("{}", host.free()) : "-",
                host.address(), host.version()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
+  for (const cluster::HostStatus& host : status.hosts())
+    for (const cluster::Leftover& leftover : host.leftovers())
+      fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
+                 host.name(), leftover.job(), leftover.what());
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {
@@ -39,15 +37,7 @@ Task<Result<int>> show_status(Cluster& cluster, bool json) {
     print_status(*status, cluster.machine, cluster.world.clock().unix_ns());
     co_return 0;
   }
-  Json hosts = Json::array();
-  for (const cluster::HostStatus& host : status->hosts()) hosts.push_back(host_json(host));
-  fmt::print("{}\n", dump_json({{"cluster", status->cluster()},
-                                {"version", status->version()},
-                                {"head", cluster.machine.head_api},
-                                {"tree", status->address()},
-                                {"running_jobs", status->running_jobs()},
-                                {"queued_jobs", status->queued_jobs()},
-                                {"hosts", hosts}}));
+  fmt::print("{}\n", dump_json(status_json(*status, cluster.machine.head_api)));
   co_return 0;
 }
 

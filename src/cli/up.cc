@@ -8,6 +8,7 @@
 
 #include "cli/arguments.h"
 #include "cli/cluster.h"
+#include "cli/complain.h"
 #include "cli/daemon.h"
 #include "cli/programs.h"
 #include "cluster/keeper_client.h"
@@ -17,7 +18,6 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kFailed = 1;
 constexpr Duration kEndPatience = 20s;
 
 struct UpOptions {
@@ -25,11 +25,6 @@ struct UpOptions {
   std::string name;
   std::string listen;
 };
-
-int complain(std::string_view verb, const Error& error) {
-  fmt::print(stderr, "tutti {}: {}\n", verb, error.text());
-  return kFailed;
-}
 
 // What the machine was before, with what is said anew.
 Task<Result<Machine>> machine_for(World& world, const Home& home, const UpOptions& options) {

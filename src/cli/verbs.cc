@@ -14,6 +14,7 @@
 #include "cli/run.h"
 #include "cli/sim.h"
 #include "cli/status.h"
+#include "cli/top.h"
 #include "cli/up.h"
 
 namespace tutti::cli {
@@ -58,6 +59,7 @@ constexpr Verb kVerbs[] = {
     {"submit", "the same as a job of the cluster, without waiting for it", submit},
     {"jobs", "show the jobs of the cluster", jobs},
     {"ps", "show the processes of its jobs", ps},
+    {"top", "watch the cluster and its jobs, live", top},
     {"kill", "end a job", kill},
     {"signal", "send a signal to the processes of a job", signal},
     {"up", "start a cluster on this machine, in the background", up},

@@ -236,14 +236,40 @@ std::string Agent::address_of(NodeId node) {
   return options_->address_of ? options_->address_of(node) : std::string();
 }
 
-void Agent::answer_query(NodeId from, const cluster::Query& query) {
+cluster::HostInfos Agent::processes(uint64_t wanted, bool usage) {
   std::vector<cluster::ProcessInfo> processes;
-  for (const auto& [id, job] : jobs_)
-    if (query.job() == 0 || query.job() == id) job->describe(processes);
   cluster::HostInfos infos;
   cluster::HostInfo& info = *infos.add_hosts();
+  for (const auto& [id, job] : jobs_) {
+    if (wanted != 0 && wanted != id) continue;
+    job->describe(processes);
+    if (job->left_behind().empty()) continue;
+    cluster::Leftover& leftover = *info.add_leftovers();
+    leftover.set_job(id);
+    leftover.set_what(job->left_behind());
+  }
   info.set_host(node());
+  if (usage) {
+    std::vector<pid_t> pids;
+    for (const cluster::ProcessInfo& process : processes)
+      if (process.pid() != 0) pids.push_back(static_cast<pid_t>(process.pid()));
+    const std::map<pid_t, Usage> used = world_.processes().usage_of(pids);
+    info.set_sampled_ns(to_ns(world_.clock().now()));
+    for (cluster::ProcessInfo& process : processes) {
+      const auto found = used.find(static_cast<pid_t>(process.pid()));
+      // An exited process's number may be another's by now.
+      if (found == used.end() || process.state() != "running") continue;
+      process.set_cpu_ns(to_ns(found->second.processor));
+      process.set_memory_bytes(found->second.memory_bytes);
+      process.set_age_ns(to_ns(found->second.age));
+    }
+  }
   for (cluster::ProcessInfo& process : processes) *info.add_processes() = std::move(process);
+  return infos;
+}
+
+void Agent::answer_query(NodeId from, const cluster::Query& query) {
+  const cluster::HostInfos infos = processes(query.job(), query.usage());
   const std::string bytes = infos.SerializeAsString();
   tree_->report(from, query.key() | kQueryKeys, as_bytes(bytes));
 }

@@ -48,6 +48,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   TreeNode& tree() { return *tree_; }
   HostJob* find_job(uint64_t job);
+  // What runs here, of one job or (0) of all; with what it uses, if that is wanted.
+  cluster::HostInfos processes(uint64_t job, bool usage);
   // Of a job that is here, or was here lately; else null.
   std::shared_ptr<OutputSpool> output_of(uint64_t job) const;
   // For who waits for a job to come here; rung when one does.
@@ -102,7 +104,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   uint64_t log_exchange(const cluster::ExchangeRecord& record) override;
   Task<Result<void>> logged(uint64_t sequence) override;
   Task<Result<KeeperSession*>> take_keeper() override;
-  void give_keeper_back(KeeperSession& keeper, bool clean) override;
+  void give_keeper_back(KeeperSession& keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
   std::string exchange_socket() const override { return options_->folder + "/exchange.sock"; }
   int rank_nice() const override { return options_->rank_nice; }

@@ -79,14 +79,7 @@ Task<Result<void>> AgentApi::send_all(OutputStream& stream, OutputSpool& spool,
 
 Task<Result<cluster::HostInfos>> AgentApi::ps(wire::CallContext&,
                                               const cluster::PsRequest& request) {
-  std::vector<cluster::ProcessInfo> processes;
-  for (const auto& [id, job] : agent_.jobs())
-    if (request.job() == 0 || request.job() == id) job->describe(processes);
-  cluster::HostInfos infos;
-  cluster::HostInfo& info = *infos.add_hosts();
-  info.set_host(agent_.tree().node());
-  for (cluster::ProcessInfo& process : processes) *info.add_processes() = std::move(process);
-  co_return infos;
+  co_return agent_.processes(request.job(), request.usage());
 }
 
 }  // namespace tutti

@@ -182,10 +182,10 @@ void Agent::keep_warm() {
   }
 }
 
-void Agent::give_keeper_back(KeeperSession& keeper, bool clean) {
-  if (clean && !keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
+void Agent::give_keeper_back(KeeperSession& keeper) {
+  if (!keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
     idle_keepers_.push_back(&keeper);
-  } else if (clean) {
+  } else {
     keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
   }
 }
@@ -229,11 +229,9 @@ Task<void> Agent::adopt_all() {
     job.restore_exchange(beginning_->exchanges[id]);
     if (keeper != by_path.end()) by_path.erase(keeper);
   }
-  // Whatever these have is of no job: they are cleaned, and used again.
-  for (const auto& [path, keeper] : by_path) {
-    keeper->send(KeeperMessage::reset, keeper::Reset());
-    idle_keepers_.push_back(keeper);
-  }
+  // Whatever these have is of no job, and may not be clean.
+  for (const auto& [path, keeper] : by_path)
+    keeper->send(KeeperMessage::shutdown, keeper::Shutdown());
   for (const auto& [id, record] : beginning_->coordinators) appoint(record);
   if (options_->warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_->folder + "/keepers");

@@ -11,6 +11,10 @@ namespace tutti::api {
 inline constexpr wire::Method<cluster::SubmitRequest, cluster::SubmitReply> kSubmit{"head.submit"};
 // Submits with its first message and watches: one round trip to the first news.
 inline constexpr wire::StreamMethod<cluster::SubmitRequest, cluster::JobInfo> kRun{"head.run"};
+// Many jobs over one stream: each is answered when it is kept, and when it is over if that was
+// asked for.
+inline constexpr wire::StreamMethod<cluster::SubmitRequest, cluster::SubmittedMany> kSubmitMany{
+    "head.submit_many"};
 // The job as it is, then each change, until it is over.
 inline constexpr wire::StreamMethod<cluster::JobRequest, cluster::JobInfo> kWatch{"head.watch"};
 inline constexpr wire::Method<cluster::JobRequest, cluster::JobInfo> kJob{"head.job"};

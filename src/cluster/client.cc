@@ -178,20 +178,25 @@ Task<Result<cluster::JobInfo>> ClusterClient::watch(uint64_t job, JobListener& l
   return watch_with(api::kWatch, std::move(request), listener);
 }
 
-Task<Result<void>> ClusterClient::follow(cluster::HostAbout host, uint64_t job,
-                                         OutputListener& listener) {
+Result<std::unique_ptr<ApiCaller>> ClusterClient::agent_of(const cluster::HostAbout& host) {
   Address address = options_.own_agent;
   if (host.name() != options_.own_host) {
-    CO_TRY(address, Address::parse(host.api()));
+    TRY(address, Address::parse(host.api()));
   }
-  ApiCaller agent(world_, address, seal_for(address.kind, {wire::Role::agent}), options_.self);
+  wire::MakeSeal seal = seal_for(address.kind, {wire::Role::agent});
+  return std::make_unique<ApiCaller>(world_, std::move(address), std::move(seal), options_.self);
+}
+
+Task<Result<void>> ClusterClient::follow(cluster::HostAbout host, uint64_t job,
+                                         OutputListener& listener) {
+  CO_TRY(const std::unique_ptr<ApiCaller> agent, agent_of(host));
   cluster::OutputRequest from;
   from.set_job(job);
   Duration pause = kShortestPause;
   std::optional<Error> refused;
   Result<void> outcome;
   while (true) {
-    auto over = co_await follow_once(agent, from, listener, refused);
+    auto over = co_await follow_once(*agent, from, listener, refused);
     if (over) break;
     if (refused || !may_come_back(over.error())) {
       outcome = fail(over.error());
@@ -204,7 +209,7 @@ Task<Result<void>> ClusterClient::follow(cluster::HostAbout host, uint64_t job,
     }
     pause = std::min(2 * pause, kLongestPause);
   }
-  co_await agent.close();
+  co_await agent->close();
   co_return outcome;
 }
 

@@ -21,6 +21,12 @@ class ApiCaller {
 
   // One try when there is none. Code::unavailable when nobody is there.
   Task<Result<wire::Connection*>> connected();
+  template <class Request, class Reply>
+  Task<Result<Reply>> ask(const wire::Method<Request, Reply>& method, Request request) {
+    auto connection = co_await connected();
+    if (!connection) co_return fail(std::move(connection).error());
+    co_return co_await (*connection)->call(method, request);
+  }
   Task<void> close();
 
  private:
@@ -38,6 +44,20 @@ class JobListener {
   virtual ~JobListener() = default;
   virtual void on_change(const cluster::JobInfo& info) = 0;
   // The head does not answer; it is asked again until it does.
+  virtual void on_head_away(const Error& why) = 0;
+};
+
+// Many jobs, and what becomes of each; on the strands that wait for them.
+class ManyJobs {
+ public:
+  virtual ~ManyJobs() = default;
+  virtual size_t count() const = 0;
+  // Made when it is wanted, and again when the head was started anew meanwhile.
+  virtual cluster::SubmitRequest request(size_t place) = 0;
+  virtual void on_submitted(size_t place, uint64_t job) = 0;
+  virtual void on_refused(size_t place, const Error& why) = 0;
+  // Of those whose request asks for it.
+  virtual void on_over(size_t place, const cluster::JobInfo& info) = 0;
   virtual void on_head_away(const Error& why) = 0;
 };
 
@@ -66,14 +86,17 @@ class ClusterClient {
   Task<Result<void>> connect();
   template <class Request, class Reply>
   Task<Result<Reply>> ask(const wire::Method<Request, Reply>& method, Request request) {
-    auto connection = co_await head_.connected();
-    if (!connection) co_return fail(std::move(connection).error());
-    co_return co_await (*connection)->call(method, request);
+    return head_.ask(method, std::move(request));
   }
 
   // Submits the job, once however often the head is asked, and gives what became of it.
   Task<Result<cluster::JobInfo>> run(cluster::SubmitRequest request, JobListener& listener);
   Task<Result<cluster::JobInfo>> watch(uint64_t job, JobListener& listener);
+  // To ask a host's agent; outlived by this client, and closed before it dies.
+  Result<std::unique_ptr<ApiCaller>> agent_of(const cluster::HostAbout& host);
+  // Submits them without waiting for one before the next, each once however often the head is
+  // asked.
+  Task<Result<void>> submit_many(ManyJobs& jobs);
   // Until nothing of the job is there any more, or cancelled.
   Task<Result<void>> follow(cluster::HostAbout host, uint64_t job, OutputListener& listener);
   Task<void> close() { return head_.close(); }

@@ -15,11 +15,20 @@ constexpr Duration kAdoptionPatience = 3s;
 
 constexpr Duration kFirstUpdate = 1s;
 
+constexpr const char* kPreempted = "preempted";
+
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
 // Whether the job ends when all such processes have returned 0.
 bool is_awaited(const job::Role& role) {
   return role.kind() == job::Role::GANG || role.kind() == job::Role::TASK;
+}
+
+// "hang: made no progress for 30.0 s"
+std::string why_text(const cluster::Row& row) {
+  std::string text(error_class_text(row.exit().error()));
+  const bool told = !row.message().empty() && row.exit().error() != job::NOT_STARTED;
+  return told ? fmt::format("{}: {}", text, row.message()) : text;
 }
 
 }  // namespace
@@ -85,6 +94,8 @@ void Coordinator::go_on_from(const cluster::CoordinatorRecord& record) {
   set_phase(start_, Phase::starting);
   for (const ProcessId number : start_.members()) processes_[number].epoch = epoch();
   adopted_by_ = now_ + kAdoptionPatience;
+  // How much of the notice is left nobody knows.
+  if (record.preempted()) begin_notice(Duration(record.end_grace_ns()));
   send_directive(nodes());
 }
 
@@ -102,6 +113,8 @@ cluster::CoordinatorRecord Coordinator::record() const {
   record.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
   record.set_lives(lives_);
   if (culprit_.has_exit()) *record.mutable_culprit() = culprit_;
+  record.set_preempted(end_at_.has_value());
+  record.set_end_grace_ns(to_ns(end_grace_));
   if (state_ != cluster::ENDING && !is_over(state_)) return record;
   record.set_final_state(final_state_);
   record.set_why(why_);
@@ -164,7 +177,8 @@ bool Coordinator::ready(size_t index) const {
 
 // Starts whatever waits for nothing any more.
 void Coordinator::start_ready() {
-  if (idle_.empty() || adopted_by_ || state_ == cluster::ENDING || is_over(state_)) return;
+  if (idle_.empty() || adopted_by_ || end_at_) return;
+  if (state_ == cluster::ENDING || is_over(state_)) return;
   RangeSet startable;
   for (size_t index = 0; index < numbers_.roles(); ++index)
     if (ready(index)) startable.add(numbers_.of_role(index));
@@ -225,7 +239,8 @@ void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
     deferred_.emplace_back(processes, row);
     return;
   }
-  const RangeSet fresh = processes.minus(restart_);  // others go down with what failed before
+  if (end_at_) return set_phase(processes, Phase::idle);  // they have ended for the notice
+  const RangeSet fresh = processes.minus(restart_);       // others go down with what failed before
   if (fresh.empty()) return;
   const bool first = restart_.empty();
   if (first) {
@@ -238,7 +253,7 @@ void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
   if (!delay) {
     const bool never = role(index).budgets().empty() || error == job::USER_ERROR;
     begin_end(cluster::FAILED,
-              fmt::format("{}{}", error_class_text(error),
+              fmt::format("{}{}", why_text(row),
                           never ? "" : "; no restarts left for this kind of error"),
               Duration(appointment_.spec().grace_ns()), SIGTERM);
     return;
@@ -257,7 +272,7 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   dead_ = dead;
   stop_ = restart_;
   set_phase(restart_, Phase::idle);
-  set_state(cluster::RESTARTING, std::string(error_class_text(culprit_.exit().error())));
+  set_state(cluster::RESTARTING, why_text(culprit_));
   want_hosts();
   if (*restart_at_ <= now_ && wanted_.empty()) return restart();
   send_directive(nodes().minus(lost_));
@@ -353,15 +368,34 @@ void Coordinator::on_end_request(const cluster::EndRequest& request, Instant now
   if (!request.preempted() || notice <= 0s)
     return begin_end(cluster::KILLED_BY_USER, request.why(), grace, signal);
   if (end_at_) return;  // asked again: it was announced
-  end_at_ = now + notice;
+  begin_notice(grace);
+  if (directed_) ++revision_;
+  orders_.log = orders_.durably = true;
+  heard_ = RangeSet();
+  send_directive(nodes().minus(lost_));
+  look_for_end_of_notice();
+}
+
+// From here on whatever ends has ended for the notice.
+void Coordinator::begin_notice(Duration grace) {
+  const Duration notice(appointment_.spec().notice_ns());
+  end_at_ = now_ + notice;
   end_grace_ = grace;
-  why_ = request.why();
-  cluster::Message message;
-  cluster::Signal& warning = *message.mutable_signal();
-  warning.set_job(job());
-  const int number = appointment_.spec().notice_signal();
-  warning.set_number(number != 0 ? number : SIGTERM);
-  send(nodes().minus(lost_), std::move(message));
+  restart_ = wanted_ = RangeSet();
+  restart_at_.reset();
+  set_state(state_, fmt::format("{}: ends within {}", kPreempted, format_duration(notice)));
+}
+
+// Services are there for others: when those have gone, nobody is left to be waited for.
+void Coordinator::look_for_end_of_notice() {
+  if (adopted_by_) return;
+  const bool any = std::ranges::any_of(appointment_.spec().roles(), is_awaited);
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    if (any && !is_awaited(role(index))) continue;
+    const bool starting = !in_phase(numbers_.of_role(index), Phase::starting).empty();
+    if (starting || counts_[index].running != 0) return;
+  }
+  begin_end(cluster::KILLED_BY_USER, kPreempted, end_grace_, SIGTERM);
 }
 
 void Coordinator::begin_end(cluster::JobState state, std::string why, Duration grace, int signal) {
@@ -386,12 +420,15 @@ void Coordinator::begin_end(cluster::JobState state, std::string why, Duration g
 void Coordinator::look_for_end() {
   if (state_ == cluster::ENDING || is_over(state_) || adopted_by_) return;
   bool any = false;
+  bool done = true;
   for (size_t index = 0; index < numbers_.roles(); ++index) {
     if (!is_awaited(role(index))) continue;
     any = true;
-    if (counts_[index].done != numbers_.count(index)) return;
+    done = done && counts_[index].done == numbers_.count(index);
   }
-  if (any) begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
+  if (end_at_ && !(any && done)) return look_for_end_of_notice();
+  if (any && done)
+    begin_end(cluster::SUCCEEDED, "", Duration(appointment_.spec().grace_ns()), SIGTERM);
 }
 
 void Coordinator::set_state(cluster::JobState state, std::string why) {
@@ -408,10 +445,8 @@ void Coordinator::on_time(Instant now) {
   if (timeout_at_ && *timeout_at_ <= now)
     begin_end(cluster::TIMED_OUT, "its time was up", Duration(appointment_.spec().grace_ns()),
               SIGTERM);
-  if (end_at_ && *end_at_ <= now) {
-    std::string why = why_;
-    begin_end(cluster::KILLED_BY_USER, std::move(why), end_grace_, SIGTERM);
-  }
+  if (end_at_ && *end_at_ <= now)
+    begin_end(cluster::KILLED_BY_USER, kPreempted, end_grace_, SIGTERM);
   if (adopted_by_ && *adopted_by_ <= now) adopted();
   if (may_restart() && *restart_at_ <= now) restart();
   if (resend_at_ <= now) {

@@ -88,6 +88,7 @@ class Coordinator {
   void on_exited(const cluster::Row& row, const RangeSet& processes);
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
+  void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void end_strangers(const RangeSet& hosts);
   void adopted();
   // Whether what a host says of a process that we know nothing of tells how it is.
@@ -105,11 +106,13 @@ class Coordinator {
   RangeSet affected_by(const RangeSet& processes) const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
-  bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_; }
+  bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_ && !end_at_; }
   void want_hosts();
   void start_ready();
   bool ready(size_t role) const;
   void look_for_end();
+  void begin_notice(Duration grace);
+  void look_for_end_of_notice();
   void begin_end(cluster::JobState state, std::string why, Duration grace, int signal);
   void set_state(cluster::JobState state, std::string why);
   void next_epoch();
@@ -158,7 +161,7 @@ class Coordinator {
   std::optional<Instant> restart_at_;
   std::optional<Instant> adopted_by_;  // hosts that said nothing of what they run by then are lost
   std::optional<Instant> timeout_at_;
-  std::optional<Instant> end_at_;  // after a notice
+  std::optional<Instant> end_at_;  // its processes had their notice; nothing is started any more
   Duration end_grace_{};
   int end_signal_ = 0;
   Instant resend_at_ = kNever;

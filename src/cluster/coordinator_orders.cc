@@ -1,6 +1,7 @@
 // What a coordinator tells others.
 #include <algorithm>
 #include <array>
+#include <csignal>
 
 #include "base/hash.h"
 #include "cluster/coordinator.h"
@@ -38,6 +39,10 @@ cluster::Message Coordinator::directive() const {
   set_pairs(start_, directive.mutable_start());
   set_pairs(stop_, directive.mutable_stop());
   set_pairs(dead_, directive.mutable_dead());
+  if (end_at_) {
+    const int notice = appointment_.spec().notice_signal();
+    directive.set_notice(notice != 0 ? notice : SIGTERM);
+  }
   if (std::ranges::find(gang_epochs_, 0) == gang_epochs_.end())
     directive.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
   directive.set_store(epoch_of(appointment_.term(), lives_));
@@ -81,6 +86,7 @@ void Coordinator::send_update() {
   update.set_why(why_);
   *update.mutable_leftovers() = leftovers_;
   set_pairs(wanted_, update.mutable_wanted());
+  update.set_end_known(end_at_ || state_ >= cluster::ENDING);
   send(RangeSet(kHead), std::move(message));
   update_at_ = now_ + kResendPause;
 }

@@ -1,12 +1,19 @@
 // What a coordinator makes of what it hears.
 #include "cluster/coordinator.h"
+#include "cluster/report_fold.h"
 
 namespace tutti {
 
 void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
-  for (const cluster::Row& row : report.rows()) on_row(row);
-  // When it is known who runs.
+  // How a process is doing makes sense only once it is known to run.
+  const auto says_how = [](const cluster::Row& row) {
+    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED;
+  };
+  for (const cluster::Row& row : report.rows())
+    if (!says_how(row)) on_row(row);
+  for (const cluster::Row& row : report.rows())
+    if (says_how(row)) on_row(row);
   for (const cluster::Row& row : report.rows()) on_exchange(row);
   if (adopted_by_ && unheard().empty()) adopted();
   start_ready();
@@ -30,8 +37,8 @@ void Coordinator::on_row(const cluster::Row& row) {
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
-    case cluster::Row::ENDED: return on_ended(*hosts);
-    case cluster::Row::LEFT_BEHIND: *leftovers_.Add() = row; return on_ended(*hosts);
+    case cluster::Row::ENDED:
+    case cluster::Row::LEFT_BEHIND: note_leftovers(row, *hosts); return on_ended(*hosts);
     case cluster::Row::WELL:
       for (const ProcessId number : processes->members()) {
         Process& process = processes_[number];
@@ -61,7 +68,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
     }
   }
   set_phase(fresh, Phase::running);
-  if (state_ != cluster::STARTING && state_ != cluster::RESTARTING) return;
+  if (end_at_ || (state_ != cluster::STARTING && state_ != cluster::RESTARTING)) return;
   if (!idle_.empty() || !unheard().empty()) return;
   for (size_t index = 0; index < numbers_.roles(); ++index)
     if (counts_[index].running + counts_[index].done != numbers_.count(index)) return;
@@ -100,6 +107,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
 }
 
 void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes) {
+  if (end_at_) return;  // it ends anyway
   RangeSet stuck = in_phase(processes, Phase::running);
   for (const ProcessId number : stuck.members())
     if (processes_[number].epoch != row.epoch()) stuck.remove(number);
@@ -107,6 +115,12 @@ void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes)
   cluster::Row hang = row;
   hang.mutable_exit()->set_error(job::HANG);
   failed(stuck, hang);
+}
+
+// Hosts say again and again what they could not end, and when they could.
+void Coordinator::note_leftovers(const cluster::Row& row, const RangeSet& hosts) {
+  remove_hosts(hosts, leftovers_);
+  if (row.what() == cluster::Row::LEFT_BEHIND) *leftovers_.Add() = row;
 }
 
 void Coordinator::on_ended(const RangeSet& hosts) {
@@ -134,7 +148,7 @@ void Coordinator::adopted() {
     failed(missing, row);
   }
   if (!silent.empty()) on_lost(silent, now_);
-  if (state_ == cluster::STARTING && idle_.empty()) set_state(cluster::RUNNING, "");
+  if (state_ == cluster::STARTING && idle_.empty() && !end_at_) set_state(cluster::RUNNING, "");
   start_ready();
   look_for_end();
 }

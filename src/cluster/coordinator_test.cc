@@ -439,22 +439,27 @@ TEST_CASE("a preemption is announced first, once") {
   CoordinatorBench bench(appointment_of(spec));
   bench.obey();
   bench.request_end(3s, true);
-  CHECK(bench.to(cluster::Message::kSignal) == "1-4");
-  CHECK(bench.orders.parcels.back().message.signal().number() == SIGUSR1);
+  CHECK(bench.directed() == "1-4");
+  CHECK(bench.orders.durably);
+  CHECK(bench.last_directive.notice() == SIGUSR1);
   CHECK(bench.told_to_end() == "");
   CHECK(bench.state() == cluster::RUNNING);
+  CHECK(bench.last_update.end_known());
+  bench.confirm("1-3");
   bench.wait(10s);
+  CHECK(bench.directed() == "4");  // until it was heard
+  bench.confirm("4");
   bench.request_end(3s, true);  // the head asks again
-  CHECK(bench.to(cluster::Message::kSignal) == "");
+  CHECK(bench.directed() == "");
   bench.wait(10s);
   CHECK(bench.told_to_end() == "1-4");
   CHECK(bench.last_end.grace_ns() == to_ns(3s));
   bench.ended("1-4");
   CHECK(bench.state() == cluster::KILLED_BY_USER);
-  CHECK(bench.last_update.why() == "because");
+  CHECK(bench.last_update.why() == "preempted");
 }
 
-TEST_CASE("a job that ends within its notice has succeeded") {
+TEST_CASE("a job that was done before its notice came has succeeded") {
   job::Spec spec = workers();
   spec.set_notice_ns(to_ns(20s));
   CoordinatorBench bench(appointment_of(spec));
@@ -463,6 +468,69 @@ TEST_CASE("a job that ends within its notice has succeeded") {
   bench.exited("0-7", job::NONE);
   bench.ended("1-4");
   CHECK(bench.state() == cluster::SUCCEEDED);
+}
+
+// Of a process that had the notice, whatever it returned.
+cluster::Row noticed(std::string_view processes, uint64_t epoch) {
+  cluster::Row row = row_of(cluster::Row::EXITED, epoch, set(processes));
+  row.mutable_exit()->set_by_us(true);
+  return row;
+}
+
+TEST_CASE("whoever ends within the notice is no failure, and the last of them ends the job") {
+  job::Spec spec =
+      spec_of({{.name = "data", .kind = job::Role::SERVICE, .count = 1}, {.count = 4}});
+  spec.set_notice_ns(to_ns(20s));
+  CoordinatorBench bench(appointment_of(spec));
+  bench.obey();
+  const uint64_t epoch = bench.coordinator.epoch();
+  bench.request_end(3s, true);
+  bench.obey();
+  bench.report({noticed("1-3", epoch)});
+  bench.report({row_of(cluster::Row::STALLED, epoch, set("4"))});
+  bench.report({noticed("0", epoch)});
+  CHECK(bench.coordinator.epoch() == epoch);
+  CHECK(bench.told_to_end() == "");
+  bench.wait(5s);
+  CHECK(bench.directed() == "");
+  bench.report({noticed("4", epoch)});
+  CHECK(bench.told_to_end() == "1-2");
+  bench.ended("1-2");
+  CHECK(bench.state() == cluster::KILLED_BY_USER);
+  CHECK(bench.last_update.restarts() == 0);
+  CHECK_FALSE(bench.last_update.has_culprit());
+}
+
+TEST_CASE("a notice ends at once what waits to be started again") {
+  job::Spec spec = spec_of({{.count = 8, .delay = 1h}});
+  spec.set_notice_ns(to_ns(20s));
+  CoordinatorBench bench(appointment_of(spec));
+  bench.obey();
+  bench.exited("3", job::KILLED);
+  bench.request_end(3s, true);
+  CHECK(bench.told_to_end() == "1-4");
+}
+
+TEST_CASE("a coordinator that is read from the log gives the notice its time again") {
+  job::Spec spec = workers();
+  spec.set_notice_ns(to_ns(20s));
+  CoordinatorBench bench(appointment_of(spec));
+  bench.obey();
+  bench.request_end(3s, true);
+  Coordinator read(bench.coordinator.record(), 1, bench.now);
+  const CoordinatorOrders orders = read.take_orders();
+  REQUIRE_FALSE(orders.parcels.empty());
+  const cluster::Directive& again = orders.parcels.back().message.directive();
+  CHECK(again.notice() == SIGTERM);
+  cluster::JobReport report;
+  *report.add_rows() = row_of(cluster::Row::STARTED, read.epoch(), set("0-7"));
+  *report.add_rows() = row_of(cluster::Row::STARTED, read.epoch(), {}, read.nodes());
+  report.mutable_rows(1)->set_count(again.revision() + 1);
+  read.on_report(report, bench.now);
+  read.on_time(bench.now + 19s);
+  CHECK(read.state() < cluster::ENDING);
+  read.on_time(bench.now + 20s);
+  CHECK(read.state() == cluster::ENDING);
 }
 
 TEST_CASE("a job whose time is up is ended") {

@@ -16,6 +16,9 @@ constexpr int kStopPasses = 16;
 constexpr Duration kShortestPause = 200us;
 constexpr Duration kLongestPause = 20ms;
 
+// What is told of them travels far, and is read by people.
+constexpr size_t kMostNamed = 20;
+
 // Those of the processes that were signalled and those that may not be, being another user's.
 struct Round {
   std::set<pid_t> killed;
@@ -42,15 +45,17 @@ Result<Round> kill_round(Processes& processes, const std::vector<pid_t>& spare) 
   return round;
 }
 
-// "12 (python), 15 (sudo)"
+// "12 (python, state D), 15 (sudo, state S)"
 template <class Pids>
 std::string with_names(Processes& processes, const Pids& pids) {
   std::vector<std::string> texts;
   for (const pid_t pid : pids) {
-    const std::string name = processes.name_of(pid);
-    texts.push_back(name.empty() ? fmt::format("{}", pid) : fmt::format("{} ({})", pid, name));
+    if (texts.size() == kMostNamed) break;
+    texts.push_back(name_process(processes, pid));
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return fmt::format(
+      "{}{}", fmt::join(texts, ", "),
+      pids.size() > kMostNamed ? fmt::format(" and {} more", pids.size() - kMostNamed) : "");
 }
 
 Task<void> kill_group(World& world, ProcessGroup& group, Instant give_up) {
@@ -62,6 +67,14 @@ Task<void> kill_group(World& world, ProcessGroup& group, Instant give_up) {
 }
 
 }  // namespace
+
+std::string name_process(Processes& processes, pid_t pid) {
+  const std::string name = processes.name_of(pid);
+  const char state = processes.state_of(pid);
+  if (name.empty()) return fmt::format("{}", pid);
+  return state == 0 ? fmt::format("{} ({})", pid, name)
+                    : fmt::format("{} ({}, state {})", pid, name, state);
+}
 
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options) {
   const Shield to_the_end;

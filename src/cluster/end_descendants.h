@@ -7,6 +7,7 @@
 // left their parents descend from it too.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "world/world.h"
@@ -22,6 +23,9 @@ struct EndDescendantsOptions {
 // stuck in a device) after kEndPatience, another user's at once. Runs to its end even when
 // cancelled.
 constexpr Duration kEndPatience = 10s;
+// "12 (python, state D)", or less of a process that has just gone.
+std::string name_process(Processes& processes, pid_t pid);
+
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options);
 
 }  // namespace tutti

@@ -25,6 +25,10 @@ Task<Result<void>> Head::run() {
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the head's log"));
   log_ = std::move(*log);
+  std::erase_if(queue_, [this](uint64_t id) {
+    const Job* job = find(id);
+    return job == nullptr || job->state != cluster::QUEUED;
+  });
   Address address = options_.listen;
   auto listener = co_await world_.network().listen(std::move(address));
   if (!listener) co_return fail(listener.error().context("listen for agents"));
@@ -69,6 +73,7 @@ void Head::on_report(uint64_t key, Bytes body) {
   if (!report.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
   Job* job = find(report.job());
   if (job == nullptr || job->state >= cluster::SUCCEEDED) {
+    on_leftovers(job, report);
     cluster::Message message;
     message.mutable_end()->set_job(report.job());
     message.mutable_end()->set_epoch(~uint64_t{0});

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,16 @@ struct HeadOptions {
   std::function<void()> started;                  // it has read its log, and listens
 };
 
+// Told when the state of a job is not what it was; of its end, when that is durable. Calls must not
+// wait.
+class JobWatcher {
+ public:
+  virtual void on_job_changed(uint64_t job) = 0;
+
+ protected:
+  ~JobWatcher() = default;
+};
+
 class Head final : public TreeUser, private EventLogReader {
  public:
   Head(World& world, wire::Seals& seals, HeadOptions options);
@@ -37,13 +48,22 @@ class Head final : public TreeUser, private EventLogReader {
 
   // What clients ask for (head_clients.cc). Durable when it returns.
   Task<Result<uint64_t>> submit(cluster::SubmitRequest request, std::string user);
+  // For many at once: taken at once, and kept when durable() says so of what is posted by then.
+  Result<uint64_t> take(cluster::SubmitRequest request, std::string user);
+  uint64_t posted() const { return log_->last_sequence(); }
+  Task<Result<void>> durable(uint64_t posted);
+  // Watchers of a job that is there; they outlive their watching.
+  void watch(uint64_t job, JobWatcher& watcher);
+  void unwatch(uint64_t job, JobWatcher& watcher);
   Result<void> kill(const cluster::KillRequest& request);
   Result<void> signal(const cluster::SignalRequest& request);
   Result<cluster::JobInfo> info(uint64_t job) const;
+  bool has_ended(uint64_t job) const;  // also one that nobody knows any more
   // Waits until the job is not as `seen` any more.
   Task<Result<cluster::JobInfo>> change_of(uint64_t job, cluster::JobState seen);
   std::vector<cluster::JobInfo> jobs(bool all, size_t most) const;
-  cluster::StatusReply status() const;
+  // Briefly: without the hosts, and then without looking at each of them.
+  cluster::StatusReply status(bool brief) const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
 
   // It has read its log.
@@ -70,10 +90,11 @@ class Head final : public TreeUser, private EventLogReader {
     cluster::Row culprit;
     google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
     RangeSet wanted;
+    std::optional<cluster::EndRequest> end;  // what a client asked for, until it is over
     int64_t submitted_ns = 0;
     int64_t started_ns = 0;
     int64_t ended_ns = 0;
-    std::vector<Alarm*> watchers;
+    std::vector<JobWatcher*> watchers;
   };
   struct Host {
     cluster::HostAbout about;
@@ -102,8 +123,13 @@ class Head final : public TreeUser, private EventLogReader {
   void find_coordinators();
   void on_update(NodeId from, const cluster::JobUpdate& update);
   void on_final(Job& job);
+  // Hosts whose room the job has: all of its own, then those where something of it is left.
+  RangeSet held_by(const Job& job) const;
+  void settle_room(Job& job, const RangeSet& before);
+  void on_leftovers(Job* job, const cluster::JobReport& report);
   void grant(Job& job);
   Task<void> acknowledge_durably(NodeId to, cluster::JobUpdateAck ack, uint64_t sequence);
+  Task<void> change_durably(uint64_t job, uint64_t sequence);
   Task<void> send_durably(uint64_t job, uint32_t term, uint64_t sequence);
   void send(NodeId to, const cluster::Message& message);
   void changed(Job& job);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cluster/submissions.h"
 #include "wire/connection.h"
 
 namespace tutti {
@@ -43,6 +44,7 @@ void HeadApi::add_for_users(const MethodType& method, Member member) {
 HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self)
     : world_(world), seals_(seals), head_(head), desk_(desk), self_(std::move(self)) {
   add_for_users(api::kSubmit, &HeadApi::submit);
+  add_for_users(api::kSubmitMany, &HeadApi::submit_many);
   add_for_users(api::kRun, &HeadApi::run);
   add_for_users(api::kWatch, &HeadApi::watch);
   add_for_users(api::kJob, &HeadApi::job);
@@ -75,6 +77,12 @@ Task<Result<cluster::SubmitReply>> HeadApi::submit(Context& call,
   cluster::SubmitReply reply;
   reply.set_job(*id);
   co_return reply;
+}
+
+Task<Result<void>> HeadApi::submit_many(
+    Context& call, wire::ServerStream<cluster::SubmitRequest, cluster::SubmittedMany>& stream) {
+  Submissions submissions(world_, head_, call.connection.peer().identity.name, stream);
+  co_return co_await submissions.run();
 }
 
 template <class Stream>
@@ -132,8 +140,9 @@ Task<Result<cluster::Empty>> HeadApi::signal(Context&, const cluster::SignalRequ
   co_return cluster::Empty();
 }
 
-Task<Result<cluster::StatusReply>> HeadApi::status(Context&, const cluster::StatusRequest&) {
-  co_return head_.status();
+Task<Result<cluster::StatusReply>> HeadApi::status(Context&,
+                                                   const cluster::StatusRequest& request) {
+  co_return head_.status(request.brief());
 }
 
 Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& request) {

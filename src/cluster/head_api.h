@@ -27,6 +27,8 @@ class HeadApi {
   Task<Result<cluster::SubmitReply>> submit(Context& call, const cluster::SubmitRequest& request);
   Task<Result<void>> run(Context& call,
                          wire::ServerStream<cluster::SubmitRequest, cluster::JobInfo>& stream);
+  Task<Result<void>> submit_many(
+      Context& call, wire::ServerStream<cluster::SubmitRequest, cluster::SubmittedMany>& stream);
   Task<Result<void>> watch(Context& call,
                            wire::ServerStream<cluster::JobRequest, cluster::JobInfo>& stream);
   Task<Result<cluster::JobInfo>> job(Context& call, const cluster::JobRequest& request);

@@ -11,6 +11,17 @@ namespace {
 
 // A host that takes longer to say what it runs is left out.
 constexpr Duration kQueryPatience = 2s;
+// Each is a job in memory and in the log; whoever has more to do comes again.
+constexpr size_t kMostQueued = 100'000;
+
+class Bell final : public JobWatcher {
+ public:
+  explicit Bell(Alarm& alarm) : alarm_(alarm) {}
+  void on_job_changed(uint64_t) override { alarm_.ring(); }
+
+ private:
+  Alarm& alarm_;
+};
 
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
@@ -20,13 +31,16 @@ std::unexpected<Error> no_such_job(uint64_t job) {
 
 }  // namespace
 
-Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string user) {
+Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   if (!request.key().empty()) {
     const auto known = keys_.find(request.key());
-    if (known != keys_.end()) co_return known->second;
+    if (known != keys_.end()) return known->second;
   }
-  CO_TRY_DO(check_job(request.spec()));
-  CO_TRY_DO(placement_.could_hold(request.spec()));
+  TRY_DO(check_job(request.spec()));
+  TRY_DO(placement_.could_hold(request.spec()));
+  if (queue_.size() >= kMostQueued)
+    return fail(Code::exhausted, "{} jobs wait already; submit more when some have ended",
+                kMostQueued);
   auto made = std::make_unique<Job>();
   Job& job = *made;
   job.id = next_job_++;
@@ -43,18 +57,36 @@ Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string 
   submitted.set_key(job.key);
   if (!job.key.empty()) keys_[job.key] = job.id;
   const uint64_t id = job.id;
-  uint64_t sequence = post(record);
+  post(record);
   jobs_.emplace(id, std::move(made));
   queue_.push_back(id);
-  // A placement, if there is one at once, becomes durable with it.
-  place_queued();
-  sequence = std::max(sequence, log_->last_sequence());
-  auto durable = co_await log_->durable(sequence);
-  if (!durable) {
-    log_failed(durable.error());
-    co_return fail(durable.error().context("keep the job"));
-  }
+  // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
+  // tried when something last changed.
+  if (queue_.size() == 1) place_queued();
+  return id;
+}
+
+Task<Result<void>> Head::durable(uint64_t posted) {
+  auto durable = co_await log_->durable(posted);
+  if (!durable) log_failed(durable.error());
+  co_return durable;
+}
+
+Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string user) {
+  auto id = take(std::move(request), std::move(user));
+  if (!id) co_return id;
+  const uint64_t sequence = posted();
+  auto kept = co_await durable(sequence);
+  if (!kept) co_return fail(kept.error().context("keep the job"));
   co_return id;
+}
+
+void Head::watch(uint64_t job, JobWatcher& watcher) {
+  if (Job* found = find(job)) found->watchers.push_back(&watcher);
+}
+
+void Head::unwatch(uint64_t job, JobWatcher& watcher) {
+  if (Job* found = find(job)) std::erase(found->watchers, &watcher);
 }
 
 Result<void> Head::kill(const cluster::KillRequest& request) {
@@ -64,11 +96,11 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
   if (!job->placed) {
     job->state = cluster::KILLED_BY_USER;
     job->why = "killed before it began";
-    post(changed_record(*job));
+    const uint64_t sequence = post(changed_record(*job));
     job->ended_ns = world_.clock().unix_ns();
     over_.push_back(job->id);
-    strands_->spawn(write_log());
-    changed(*job);
+    strands_->spawn(change_durably(job->id, sequence));
+    place_queued();  // those behind it may have waited for it alone
     return {};
   }
   cluster::Message message;
@@ -78,6 +110,7 @@ Result<void> Head::kill(const cluster::KillRequest& request) {
   end.set_signal(request.signal());
   end.set_preempted(request.preempt());
   end.set_why(request.preempt() ? "preempted" : "killed");
+  job->end = end;
   send(job->coordinator, message);
   return {};
 }
@@ -122,6 +155,11 @@ cluster::JobInfo Head::info_of(const Job& job) const {
   return info;
 }
 
+bool Head::has_ended(uint64_t job) const {
+  const Job* found = find(job);
+  return found == nullptr || is_over(found->state);
+}
+
 Result<cluster::JobInfo> Head::info(uint64_t job) const {
   const Job* found = find(job);
   if (found == nullptr) return no_such_job(job);
@@ -130,6 +168,15 @@ Result<cluster::JobInfo> Head::info(uint64_t job) const {
 
 cluster::JobInfo Head::full_info_of(const Job& job) const {
   cluster::JobInfo info = info_of(job);
+  const JobNumbers numbers(job.spec);
+  for (size_t index = 0; index < numbers.roles(); ++index) {
+    const job::Role& role = job.spec.roles(static_cast<int>(index));
+    cluster::RoleInfo& told = *info.add_roles();
+    told.set_name(role.name());
+    told.set_kind(role.kind());
+    told.set_count(numbers.count(index));
+    told.set_place(static_cast<uint32_t>(numbers.place_role(index)));
+  }
   for (const NodeId node : nodes_of(job.layout).members()) {
     info.add_hosts(name_of(node));
     if (node < hosts_.size()) *info.add_members() = hosts_[node].about;
@@ -141,11 +188,12 @@ Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState se
   Job* job = find(id);
   if (job == nullptr) co_return no_such_job(id);
   Alarm alarm(world_.clock());
-  job->watchers.push_back(&alarm);
+  Bell bell(alarm);
+  watch(id, bell);
   Result<void> woken;
   while (job->state == seen && woken) woken = co_await alarm.until(kNever);
+  unwatch(id, bell);
   job = find(id);
-  if (job != nullptr) std::erase(job->watchers, &alarm);
   if (!woken) co_return fail(woken.error());
   if (job == nullptr) co_return no_such_job(id);
   co_return full_info_of(*job);
@@ -158,13 +206,17 @@ std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {
   return list;
 }
 
-cluster::StatusReply Head::status() const {
+cluster::StatusReply Head::status(bool brief) const {
   cluster::StatusReply status;
   status.set_cluster(options_.tree.self.cluster);
   status.set_version(std::string(kVersion));
   status.set_address(options_.tree.address);
   status.set_up_since_unix_ns(up_since_ns_);
-  for (NodeId node = 1; node < hosts_.size(); ++node) {
+  status.set_hosts_alive(placement_.alive().size());
+  status.set_hosts_known(numbers_.size());
+  status.set_slots(placement_.all_slots());
+  status.set_slots_taken(placement_.all_taken());
+  for (NodeId node = 1; node < hosts_.size() && !brief; ++node) {
     const cluster::HostAbout& about = hosts_[node].about;
     if (about.name().empty()) continue;
     cluster::HostStatus& host = *status.add_hosts();
@@ -177,6 +229,15 @@ cluster::StatusReply Head::status() const {
     host.set_version(about.version());
   }
   for (const auto& [id, job] : jobs_) {
+    for (const cluster::Row& row : job->leftovers) {
+      const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
+      for (cluster::HostStatus& host : *status.mutable_hosts()) {
+        if (!hosts.contains(host.node())) continue;
+        cluster::Leftover& leftover = *host.add_leftovers();
+        leftover.set_job(id);
+        leftover.set_what(row.message());
+      }
+    }
     if (is_over(job->state)) continue;
     if (job->placed) status.set_running_jobs(status.running_jobs() + 1);
     if (!job->placed) status.set_queued_jobs(status.queued_jobs() + 1);
@@ -193,8 +254,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   } else {
     // Hosts without a job have nothing to say.
     RangeSet busy;
-    for (const auto& [id, job] : jobs_)
-      if (job->placed && !is_over(job->state)) busy.add(nodes_of(job->layout));
+    for (const auto& [id, job] : jobs_) busy.add(held_by(*job));
     hosts = hosts.common(busy);
   }
   const uint64_t key = next_query_++;
@@ -205,6 +265,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   cluster::Message message;
   message.mutable_query()->set_key(key);
   message.mutable_query()->set_job(request.job());
+  message.mutable_query()->set_usage(request.usage());
   const std::string bytes = message.SerializeAsString();
   tree_->send(hosts, as_bytes(bytes));
   const Instant patience = world_.clock().now() + kQueryPatience;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cluster/head.h"
 #include "cluster/host_names.h"
+#include "cluster/report_fold.h"
 
 namespace tutti {
 namespace {
@@ -169,13 +170,61 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
   cluster::Message message;
   *message.mutable_update_ack() = std::move(ack);
   send(from, message);
+  if (job->end && !update.end_known()) {
+    // It never heard, or was appointed after somebody who had.
+    cluster::Message again;
+    *again.mutable_end_request() = *job->end;
+    send(from, again);
+  }
   if (!job->wanted.empty()) grant(*job);
   if (changes) changed(*job);
 }
 
+RangeSet Head::held_by(const Job& job) const {
+  if (!job.placed) return {};
+  const RangeSet hosts = nodes_of(job.layout);
+  return is_over(job.state) ? hosts.common(hosts_of(job.leftovers)) : hosts;
+}
+
+// Gives back, or takes again, the room of hosts that it held before and does now.
+void Head::settle_room(Job& job, const RangeSet& before) {
+  const RangeSet now = held_by(job);
+  placement_.give_back(job.spec, job.layout, before.minus(now));
+  placement_.take(job.spec, job.layout, now.minus(before));
+}
+
+// A host says what is left of a job that is over, and in the end that nothing is.
+void Head::on_leftovers(Job* job, const cluster::JobReport& report) {
+  RangeSet clean;
+  bool changes = false;
+  const RangeSet before = job == nullptr ? RangeSet() : held_by(*job);
+  for (const cluster::Row& row : report.rows()) {
+    if (!says_ended(row)) continue;
+    const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
+    const bool ended = row.what() == cluster::Row::ENDED;
+    if (ended) clean.add(hosts);
+    if (job == nullptr || (ended && !hosts_of(job->leftovers).meets(hosts))) continue;
+    changes = true;
+    remove_hosts(hosts, job->leftovers);
+    if (!ended) *job->leftovers.Add() = row;
+  }
+  if (changes) {
+    settle_room(*job, before);
+    post(changed_record(*job));
+    strands_->spawn(write_log());
+    place_queued();
+  }
+  if (clean.empty()) return;
+  cluster::Message message;
+  message.mutable_ack()->set_job(report.job());
+  message.mutable_ack()->set_released(true);
+  const std::string bytes = message.SerializeAsString();
+  tree_->send(clean, as_bytes(bytes));
+}
+
 void Head::on_final(Job& job) {
   job.ended_ns = world_.clock().unix_ns();
-  placement_.give_back(job.spec, job.layout);
+  settle_room(job, nodes_of(job.layout));
   over_.push_back(job.id);
   forget_old();
   place_queued();
@@ -184,7 +233,11 @@ void Head::on_final(Job& job) {
 void Head::forget_old() {
   while (over_.size() > kMostOver) {
     const Job* job = find(over_.front());
-    if (job != nullptr && !job->watchers.empty()) return;
+    if (job != nullptr && (!job->watchers.empty() || !job->leftovers.empty())) {
+      over_.push_back(over_.front());  // later
+      over_.pop_front();
+      return;
+    }
     cluster::HeadRecord record;
     record.set_forgotten(over_.front());
     post(record);
@@ -192,6 +245,12 @@ void Head::forget_old() {
     jobs_.erase(over_.front());
     over_.pop_front();
   }
+}
+
+Task<void> Head::change_durably(uint64_t id, uint64_t sequence) {
+  auto kept = co_await durable(sequence);
+  if (!kept) co_return;
+  if (Job* job = find(id)) changed(*job);
 }
 
 // The client hears of an end when it cannot be undone.
@@ -235,7 +294,7 @@ void Head::log_failed(const Error& why) {
 }
 
 void Head::changed(Job& job) {
-  for (Alarm* watcher : job.watchers) watcher->ring();
+  for (JobWatcher* watcher : job.watchers) watcher->on_job_changed(job.id);
 }
 
 // Appointments that nobody answered are told again.

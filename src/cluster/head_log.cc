@@ -48,28 +48,29 @@ void Head::replay(const cluster::HeadRecord& record) {
   } else if (record.has_placed()) {
     Job* job = find(record.placed().job());
     if (job == nullptr) return;
-    if (job->placed) placement_.give_back(job->spec, job->layout);
+    placement_.give_back(job->spec, job->layout, held_by(*job));
     job->placed = true;
     job->term = record.placed().term();
     job->coordinator = record.placed().coordinator();
     job->layout = record.placed().layout();
     job->fresh = record.placed().fresh();
     if (job->state == cluster::QUEUED) job->state = cluster::STARTING;
-    placement_.take(job->spec, job->layout);
+    placement_.take(job->spec, job->layout, held_by(*job));
   } else if (record.has_changed()) {
     Job* job = find(record.changed().job());
     if (job == nullptr) return;
     const cluster::JobChanged& changed = record.changed();
     const bool ends = is_over(changed.state()) && !is_over(job->state);
+    const RangeSet before = held_by(*job);
     job->state = changed.state();
     job->epoch = changed.epoch();
     job->restarts = changed.restarts();
     job->why = changed.why();
     job->culprit = changed.culprit();
     job->leftovers = changed.leftovers();
+    settle_room(*job, before);
     if (!ends) return;
     job->ended_ns = changed.at_unix_ns();
-    if (job->placed) placement_.give_back(job->spec, job->layout);
     over_.push_back(job->id);
   } else if (record.forgotten() != 0) {
     jobs_.erase(record.forgotten());

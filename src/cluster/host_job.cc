@@ -4,17 +4,10 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "cluster/end_descendants.h"
 
 namespace tutti {
-namespace {
-
-constexpr Duration kStallPause = 1s;
-// A rank that was slow before is given as many times its longest silence.
-constexpr int kSilenceFactor = 4;
-// After everything has ended, for pipes that somebody else holds.
-constexpr Duration kOutputPatience = 500ms;
-
-}  // namespace
+namespace {}  // namespace
 
 HostJob::HostJob(JobHost& host, uint64_t job)
     : host_(host),
@@ -50,6 +43,10 @@ void HostJob::on_end(const cluster::End& end) {
 
 void HostJob::on_ack(const cluster::Ack& ack) {
   fruitless_ = 0;
+  if (ack.released()) {
+    released_ = true;
+    alarm_.ring();
+  }
   for (const cluster::Ack::Ended& ended : ack.ended()) {
     const RangeSet processes = set_from(ended.processes()).value_or(RangeSet());
     for (auto& [process, local] : processes_)
@@ -84,8 +81,11 @@ RangeSet HostJob::running() const {
 
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
-  const Instant due = std::min({resend_at_, stalls_at_, spares_at_});
-  return exchange_ == nullptr ? due : std::min(due, exchange_->due());
+  Instant due =
+      std::min({resend_at_, stalls_at_, spares_at_, pending_.empty() ? kNever : give_up_at_});
+  if (health_ != nullptr) due = std::min(due, health_->due());
+  if (exchange_ != nullptr) due = std::min(due, exchange_->due());
+  return due;
 }
 
 Task<void> HostJob::run() {
@@ -108,7 +108,9 @@ Task<void> HostJob::run() {
     }
     if (!pending_.empty() && !adopting_) co_await start_pending();
     const Instant now = world_.clock().now();
+    if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
     if (stalls_at_ <= now) look_for_stalls();
+    if (health_ != nullptr && health_->due() <= now) health_->look();
     if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
     if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
     tend_spares();
@@ -119,6 +121,7 @@ Task<void> HostJob::run() {
   }
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
   const Shield until_done;
+  if (health_ != nullptr) co_await health_->end();
   co_await output_->finish(0s);
 }
 
@@ -161,10 +164,29 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   auto logged = co_await host_.log(std::move(kept));
   if (!logged) co_return logged;
   if (newer) co_await change_pages();
+  if (directive_.notice() != 0) give_notice();
   settle();
   co_await start_pending();
   report_again();
   co_return {};
+}
+
+// Nothing begins any more, and what runs is told so: once, since a second signal often means haste.
+void HostJob::give_notice() {
+  for (const ProcessId process : wanted_here().members()) {
+    Local& local = processes_[process];
+    local = Local{};
+    local.epoch = epoch();
+    local.phase = Phase::exited;
+    local.row.set_what(cluster::Row::EXITED);
+    local.row.mutable_exit()->set_by_us(true);
+  }
+  if (std::exchange(noticed_, true) || keeper_ == nullptr) return;
+  keeper::Signal message;
+  message.set_number(directive_.notice());
+  for (const auto& [process, local] : processes_)
+    if (local.phase != Phase::exited && !local.stopping) message.add_ranks(process);
+  if (message.ranks_size() != 0) keeper_->send(KeeperMessage::signal, message);
 }
 
 // This host cannot start what it should; another may.
@@ -228,10 +250,15 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
   for (auto& [process, local] : processes_) {
     if (!processes.contains(process) || local.phase == Phase::exited) continue;
     local.stopping = true;
+    if (health_ != nullptr) health_->forget(process);
     message.add_ranks(process);
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
   TUTTI_LOG(debug, "stopping", {{"job", job_}, {"processes", processes.text()}});
+  const Instant now = world_.clock().now();
+  const bool long_time = grace >= kNever - now - kEndPatience;
+  const Instant give_up = long_time ? kNever : now + grace + kEndPatience;
+  give_up_at_ = give_up_at_ == kNever ? give_up : std::max(give_up_at_, give_up);
   message.set_grace_ns(to_ns(grace));
   message.set_number(number);
   keeper_->send(KeeperMessage::end, message);
@@ -243,102 +270,26 @@ Task<void> HostJob::start_pending() {
     return entry.second.stopping && entry.second.phase != Phase::exited;
   };
   if (pending_.empty() || keeper_ == nullptr || std::ranges::any_of(processes_, leaves)) co_return;
+  give_up_at_ = kNever;
   const RangeSet processes = std::exchange(pending_, {});
   // The keeper holds the last exit of a number until it may be used again.
   std::erase_if(sequences_, [&](const auto& held) {
     if (!processes.contains(held.second)) return false;
-    keeper::Acknowledge message;
-    message.add_sequences(held.first);
-    keeper_->send(KeeperMessage::acknowledge, message);
+    acknowledge(held.first);
     return true;
   });
   for (const ProcessId process : processes.members()) {
     const uint32_t slot = slot_for(process);
+    const bool known = processes_.contains(process);
     Local& local = processes_[process];
+    const uint32_t restarts = known ? local.restarts + 1 : 0;
     local = Local{};
+    local.restarts = restarts;
     local.epoch = epoch();
     local.slot = slot;
     local.moved = world_.clock().now();
   }
   send_spawn(processes);
-}
-
-// Everything is ended, verified gone, and told, in that order.
-Task<void> HostJob::end_everything() {
-  pending_ = RangeSet();
-  next_.reset();
-  if (epoch() != 0) {
-    // Once the keeper has forgotten the job, nobody may take it for one that never began.
-    cluster::HostRecord ending = record();
-    ending.set_ending(true);
-    ending.set_last_epoch(end_->epoch());
-    auto logged = co_await host_.log(std::move(ending));
-    if (!logged) co_return;
-  }
-  if (keeper_ != nullptr && !running().empty()) {
-    stop(running(), Duration(end_->grace_ns()), end_->signal());
-    while (keeper_ != nullptr && !running().empty()) {
-      auto woken = co_await alarm_.until(kNever);
-      if (!woken) co_return;
-    }
-  }
-  std::string left_behind;
-  if (keeper_ != nullptr) {
-    resetting_ = true;
-    keeper_->send(KeeperMessage::reset, keeper::Reset());
-    while (keeper_ != nullptr && !reset_answer_) {
-      auto woken = co_await alarm_.until(kNever);
-      if (!woken) co_return;
-    }
-    left_behind = reset_answer_.value_or("");
-  }
-  co_await output_->finish(kOutputPatience);
-  if (Strand::current()->cancelled()) co_return;
-  if (keeper_ != nullptr) {
-    keeper_->set_user(nullptr);
-    host_.give_keeper_back(*std::exchange(keeper_, nullptr), left_behind.empty());
-  }
-  cluster::HostRecord gone;
-  gone.set_job(job_);
-  gone.set_ended(true);
-  gone.set_last_epoch(end_->epoch());
-  *gone.mutable_directive() = directive_;
-  gone.mutable_directive()->clear_spec();
-  host_.log_soon(gone);
-  cluster::JobReport report;
-  report.set_job(job_);
-  cluster::Row& row = *report.add_rows();
-  row.set_what(left_behind.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
-  row.set_message(left_behind);
-  set_pairs(RangeSet(host_.node()), row.mutable_hosts());
-  host_.report(directive_.coordinator(), report);
-  over_ = true;
-}
-
-// A rank that counts its progress and no longer gets anywhere. How long that takes is known from
-// how long it took before, never less than what the job allows.
-void HostJob::look_for_stalls() {
-  const Instant now = world_.clock().now();
-  stalls_at_ = now + kStallPause;
-  if (pages_ == nullptr) return;
-  for (auto& [process, local] : processes_) {
-    const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
-    if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
-    const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
-    if (page == nullptr) continue;
-    const uint64_t progress = progress_of(*page);
-    if (progress != local.progress) {
-      if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
-      local.progress = progress;
-      local.moved = now;
-      continue;
-    }
-    const Duration allowed =
-        std::max(Duration(role.hang_after_ns()), kSilenceFactor * local.longest);
-    if (progress == 0 || local.stalled || now - local.moved < allowed) continue;
-    local.stalled = true;
-    report_due_ = true;
-  }
 }
 
 // The keeper cannot say what it had: the log says what was started.
@@ -352,11 +303,14 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
   recorded_ = record.running();
+  noticed_ = directive_.notice() != 0;
   report_again();
   if (record.ending()) {
     end_.emplace();
     end_->set_job(job_);
     end_->set_epoch(record.last_epoch());
+    end_->set_grace_ns(record.end_grace_ns());
+    end_->set_signal(record.end_signal());
   }
   if (keeper != nullptr) {
     keeper_ = keeper;

@@ -13,6 +13,7 @@
 
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
+#include "cluster/health_checks.h"
 #include "cluster/host_exchange.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
@@ -46,8 +47,8 @@ class JobHost {
   // Waits until what was logged so far up to here is durable.
   virtual Task<Result<void>> logged(uint64_t sequence) = 0;
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
-  // Clean, to be used again; or with leftovers, never again.
-  virtual void give_keeper_back(KeeperSession& keeper, bool clean) = 0;
+  // It is clean, and may be used again.
+  virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
   virtual std::string exchange_socket() const = 0;
@@ -58,7 +59,12 @@ class JobHost {
   ~JobHost() = default;
 };
 
-class HostJob final : private KeeperUser, private ExchangeJob {
+// Checks of services by command are ranks of the keeper too, numbered from here on: no job has as
+// many processes.
+constexpr uint32_t kFirstCheck = 1U << 31;
+constexpr bool is_check(uint32_t rank) { return rank >= kFirstCheck; }
+
+class HostJob final : private KeeperUser, private HealthChecks::Owner, private ExchangeJob {
  public:
   HostJob(JobHost& host, uint64_t job);
   ~HostJob();
@@ -90,6 +96,8 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   bool over() const { return over_; }
   // As the log keeps it.
   cluster::HostRecord record() const;
+  // What of it could not be ended here; "" for nothing.
+  const std::string& left_behind() const { return left_behind_; }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.
@@ -103,15 +111,17 @@ class HostJob final : private KeeperUser, private ExchangeJob {
     Phase phase = Phase::starting;
     pid_t pid = 0;
     uint32_t slot = kNoSlot;  // of its control page
-    bool told = false;  // the coordinator knows of its end
+    bool told = false;        // the coordinator knows of its end
     bool stopping = false;
     bool from_spare = false;
-    cluster::Row row;  // of its end
+    uint32_t restarts = 0;  // since we began to count
+    cluster::Row row;       // of its end
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
-    bool stalled = false;
+    bool well = false;     // once
+    bool stalled = false;  // or ill; its row says why
   };
 
   // A process that waits for a rank.
@@ -136,24 +146,41 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  void give_notice();
   void give_up_wanted(const Error& why);
   void settle();
   void take_from_record();
   Task<void> start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
-  void look_for_stalls();
+  Task<bool> wait_for_ends();
+  Task<bool> reset_keeper();
+  Task<bool> wait_for_release();
+  void report_end(bool to_head);
+  void give_up_stuck();
   Task<void> change_pages();
   RangeSet running() const;
   Instant next_due() const;
 
+  // How those that run are doing (host_job_health.cc).
+  void begins(ProcessId process, Local& local);
+  void look_for_stalls();
+  void stalls(Local& local, std::string why);
+  void run_check(ProcessId process) override;
+  void kill_check(ProcessId process) override;
+  void on_health() override;
+  void on_check_exited(const keeper::Exited::Rank& rank);
+  void on_check_refused(uint32_t rank, const Error& why);
+  bool all_tried() const;
+
   // Starting (host_job_spawn.cc).
+  keeper::Spawn common_spawn(const job::Role& role) const;
   void send_spawn(const RangeSet& processes);
   void spawn_cold(size_t role, const RangeSet& processes);
   keeper::Spawn common_spawn(size_t role) const;
   void add_epoch_settings(size_t role, keeper::Spawn& spawn) const;
   void make_arena();
-  void add_rank(ProcessId process, keeper::Spawn& spawn);
+  keeper::Spawn::Rank& add_rank(ProcessId process, keeper::Spawn& spawn) const;
   uint32_t slot_for(ProcessId process);
 
   // Spares (host_job_spares.cc).
@@ -179,6 +206,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   void on_done();
   void finish_adopting();
   void on_failure(const KeeperFrame& frame);
+  void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
 
   // What processes exchange (host_job_exchange.cc).
@@ -197,6 +225,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   void send_report(bool all);
   cluster::JobReport make_report(bool all) const;
   bool anything_untold() const;
+  std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
   World& world_;
@@ -214,6 +243,7 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended
   std::vector<Asked> asked_;
+  std::unique_ptr<HealthChecks> health_;  // once something runs whose health is asked for
   std::map<uint32_t, Spare> spares_;
   std::map<size_t, SparePause> spare_pauses_;  // by role
   Instant spares_at_ = kNever;
@@ -223,7 +253,11 @@ class HostJob final : private KeeperUser, private ExchangeJob {
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
+  bool noticed_ = false;                     // whoever ends from now on does so because we asked
   std::optional<std::string> reset_answer_;  // empty: clean
+  std::string left_behind_;                  // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
+  bool released_ = false;                    // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;

@@ -44,13 +44,20 @@ void HostJob::on_spawned(KeeperFrame frame) {
       next += handles;
       continue;
     }
+    if (is_check(rank.rank())) {
+      // Of an agent before us, which knew what it was for.
+      if (adopting_) kill_check(rank.rank() - kFirstCheck);
+      continue;
+    }
     if (adopting_) processes_[rank.rank()].epoch = rank.epoch();
     const auto known = processes_.find(rank.rank());
     if (known != processes_.end()) {
       Local& local = known->second;
       local.pid = static_cast<pid_t>(rank.pid());
-      local.moved = world_.clock().now();
-      if (local.phase == Phase::starting && !rank.ended()) local.phase = Phase::running;
+      if (local.phase == Phase::starting && !rank.ended()) {
+        local.phase = Phase::running;
+        begins(rank.rank(), local);
+      }
       cluster::ProcessEvent started;
       started.set_process(rank.rank());
       started.set_pid(rank.pid());
@@ -116,6 +123,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     TUTTI_LOG(warn, "the keeper refuses", {{"job", job_}, {"why", error.text()}});
     return;
   }
+  if (is_check(asked.processes.front())) return on_check_refused(asked.processes.front(), error);
   for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
@@ -132,9 +140,22 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
-  for (const keeper::Exited::Rank& rank : exited.ranks())
-    rank.spare() ? on_spare_exited(rank) : note_exit(rank.rank(), rank);
+  for (const keeper::Exited::Rank& rank : exited.ranks()) {
+    if (rank.spare()) {
+      on_spare_exited(rank);
+    } else if (is_check(rank.rank())) {
+      on_check_exited(rank);
+    } else {
+      note_exit(rank.rank(), rank);
+    }
+  }
   report_due_ = true;
+}
+
+void HostJob::acknowledge(uint64_t sequence) {
+  keeper::Acknowledge message;
+  message.add_sequences(sequence);
+  keeper_->send(KeeperMessage::acknowledge, message);
 }
 
 void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
@@ -142,18 +163,22 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   if (adopting_) processes_[process].epoch = rank.epoch();
   const auto known = processes_.find(process);
   if (known == processes_.end()) return;
-  // Keepers of version 1 know no epochs.
-  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return;
+  // Keepers of version 1 know no epochs. One of before that was given up holds its number until
+  // now.
+  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return acknowledge(rank.sequence());
   Local& local = known->second;
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
+  if (health_ != nullptr) health_->forget(process);
+  local.row.clear_message();
   local.row.set_what(cluster::Row::EXITED);
   cluster::Exit& told = *local.row.mutable_exit();
   told.set_code(exit.code);
   told.set_signal(exit.signal);
-  told.set_by_us(local.stopping);
-  told.set_error(classify_exit(exit, local.stopping, false));
+  const bool by_us = local.stopping || noticed_;
+  told.set_by_us(by_us);
+  told.set_error(classify_exit(exit, by_us, exit.out_of_memory));
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);
@@ -183,6 +208,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   for (auto& [process, local] : processes_) {
     local.slot = kNoSlot;
     if (local.phase == Phase::exited) continue;
+    if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
     local.stopping = false;
     local.row.set_what(cluster::Row::EXITED);

@@ -38,10 +38,13 @@ cluster::JobReport HostJob::make_report(bool all) const {
       set_pairs(here, row.mutable_hosts());
       *report.add_rows() = std::move(row);
     }
-    if (local.stalled && local.phase == Phase::running) {
+    if (local.phase != Phase::running) continue;
+    for (const auto what : {cluster::Row::WELL, cluster::Row::STALLED}) {
+      if (!(what == cluster::Row::WELL ? local.well : local.stalled)) continue;
       cluster::Row& row = *report.add_rows();
-      row.set_what(cluster::Row::STALLED);
+      row.set_what(what);
       row.set_epoch(local.epoch);
+      if (what == cluster::Row::STALLED) row.set_message(local.row.message());
       set_pairs(RangeSet(process), row.mutable_processes());
       set_pairs(here, row.mutable_hosts());
     }
@@ -58,7 +61,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
   cluster::Row& row = *report.add_rows();
   row.set_what(cluster::Row::STARTED);
   set_pairs(here, row.mutable_hosts());
-  if (all && pending_.empty() && asked_.empty() && !adopting_) {
+  if (all && all_tried()) {
     row.set_epoch(epoch());
     row.set_count(directive_.revision() + 1);
   }
@@ -70,7 +73,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
 void HostJob::send_report(bool all) {
   report_due_ = false;
   const cluster::JobReport report = make_report(all);
-  if (all && pending_.empty() && asked_.empty() && !adopting_) confirmed_ = true;
+  if (all && all_tried()) confirmed_ = true;
   host_.report(directive_.coordinator(), report);
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
   resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);
@@ -87,6 +90,12 @@ std::string HostJob::text() const {
                      adopting_ ? ", adopting" : "");
 }
 
+std::string HostJob::health_text(ProcessId process, const Local& local) const {
+  if (local.phase != Phase::running) return "";
+  if (local.stalled) return local.row.message();
+  return health_ == nullptr ? "" : health_->text(process);
+}
+
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
   for (const auto& [process, local] : processes_) {
     cluster::ProcessInfo& info = into.emplace_back();
@@ -96,11 +105,15 @@ void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
     info.set_epoch(local.epoch);
     info.set_pid(local.pid);
     info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
+    info.set_restarts(local.restarts);
     info.set_index(numbers_->index_of(process));
     info.set_host(host_.node());
-    info.set_state(local.phase == Phase::running  ? "running"
-                   : local.phase == Phase::exited ? "exited"
-                                                  : "starting");
+    const bool left = !left_behind_.empty() && local.phase != Phase::exited;
+    info.set_state(left                            ? "left behind"
+                   : local.phase == Phase::running ? "running"
+                   : local.phase == Phase::exited  ? "exited"
+                                                   : "starting");
+    info.set_health(health_text(process, local));
     info.set_from_spare(local.from_spare);
     const tutti_control_page* page =
         pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);

@@ -116,9 +116,7 @@ void HostJob::on_spare_ready(uint32_t number) {
 }
 
 void HostJob::on_spare_exited(const keeper::Exited::Rank& rank) {
-  keeper::Acknowledge message;
-  message.add_sequences(rank.sequence());
-  keeper_->send(KeeperMessage::acknowledge, message);
+  acknowledge(rank.sequence());
   const auto found = spares_.find(rank.rank());
   if (found == spares_.end()) return;
   const Spare spare = std::move(found->second);
@@ -147,7 +145,8 @@ RangeSet HostJob::assign_spares(size_t role, const RangeSet& processes) {
     assign.set_epoch(epoch());
     *assign.mutable_environment() = one.environment();
     assign.mutable_environment()->MergeFrom(one.ranks(0).environment());
-    if (one.ranks(0).has_control_offset()) assign.set_control_offset(one.ranks(0).control_offset());
+    const uint64_t slot = processes_[process].slot;
+    if (slot < pages_capacity_) assign.set_control_offset(slot * kControlPageBytes);
     asked_.push_back(
         {.what = Asked::What::assign, .processes = RangeSet(process), .spare = number});
     keeper_->send(KeeperMessage::assign, assign);
@@ -163,10 +162,12 @@ void HostJob::on_assigned(const Asked& asked) {
   spares_.erase(found);
   Local& local = processes_[process];
   local.pid = spare.pid;
-  local.moved = world_.clock().now();
   local.from_spare = true;
   TUTTI_PROBE("host job: a spare took a rank");
-  if (local.phase == Phase::starting) local.phase = Phase::running;
+  if (local.phase == Phase::starting) {
+    local.phase = Phase::running;
+    begins(process, local);
+  }
   TUTTI_LOG(info, "a spare took a rank", {{"job", job_}, {"process", process}, {"pid", spare.pid}});
   cluster::ProcessEvent started;
   started.set_process(process);

@@ -69,7 +69,7 @@ uint32_t HostJob::slot_for(ProcessId process) {
   return static_cast<uint32_t>(slot);
 }
 
-void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
+keeper::Spawn::Rank& HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) const {
   const size_t index = numbers_->role_of(process);
   const job::Role& role = directive_.spec().roles(static_cast<int>(index));
   keeper::Spawn::Rank& rank = *spawn.add_ranks();
@@ -77,8 +77,7 @@ void HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) {
   add_standing(standing_of(*numbers_, directive_.layout(), host_.node(), process), role.name(),
                rank);
   rank.add_environment(fmt::format("TUTTI_PROCESS={}", process));
-  if (pages_capacity_ > processes_[process].slot)
-    rank.set_control_offset(processes_[process].slot * kControlPageBytes);
+  return rank;
 }
 
 void HostJob::make_arena() {
@@ -128,8 +127,6 @@ void HostJob::send_spawn(const RangeSet& processes) {
     if (mine.empty()) continue;
     const RangeSet left = assign_spares(role, mine);
     if (!left.empty()) spawn_cold(role, left);
-    const int64_t hang_after_ns = directive_.spec().roles(static_cast<int>(role)).hang_after_ns();
-    if (hang_after_ns > 0 && stalls_at_ == kNever) stalls_at_ = world_.clock().now() + 1s;
   }
 }
 
@@ -138,7 +135,11 @@ void HostJob::spawn_cold(size_t role, const RangeSet& processes) {
   *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).command();
   add_epoch_settings(role, spawn);
   spawn.set_epoch(epoch());
-  for (const ProcessId process : processes.members()) add_rank(process, spawn);
+  for (const ProcessId process : processes.members()) {
+    keeper::Spawn::Rank& rank = add_rank(process, spawn);
+    const uint64_t slot = processes_[process].slot;
+    if (slot < pages_capacity_) rank.set_control_offset(slot * kControlPageBytes);
+  }
   asked_.push_back({.what = Asked::What::ranks, .processes = processes});
   keeper_->send(KeeperMessage::spawn, spawn);
 }

@@ -144,6 +144,7 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
     co_return fail(std::move(version).error());
   }
   version_ = *version;
+  spawns_ = 0;
   keeper::Welcome welcome;
   welcome.set_version(version_);
   welcome.set_program(fmt::format("tutti {}", kVersion));
@@ -167,7 +168,7 @@ Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
   session.cancel();
 }
 
-keeper::Exited Keeper::exits_after(uint64_t& sent) const {
+keeper::Exited Keeper::exits_after(uint64_t& sent) {
   keeper::Exited exited;
   if (resetting_) return exited;  // of those nobody needs to hear, unless it fails
   for (auto exit = exits_.upper_bound(sent); exit != exits_.end(); ++exit) {
@@ -176,6 +177,7 @@ keeper::Exited Keeper::exits_after(uint64_t& sent) const {
     if (version_ < kKeeperVersionOfSpares && exit->second.spare()) continue;
     *exited.add_ranks() = exit->second;
   }
+  if (exited.ranks_size() != 0 && nothing_is_left()) exited.set_empty_after_spawns(spawns_);
   return exited;
 }
 

@@ -16,6 +16,7 @@
 
 #include "cluster/keeper_messages.h"
 #include "cluster/keeper_stream.h"
+#include "cluster/memory_blame.h"
 #include "cluster/rank_starter.h"
 #include "world/channel.h"
 #include "world/world.h"
@@ -61,7 +62,7 @@ class Keeper {
   Task<void> read_commands(KeeperStream& stream, Scope& session);
   Task<void> send_exits(KeeperStream& stream);
   Task<bool> send_exits_after(KeeperStream& stream, uint64_t& sent);
-  keeper::Exited exits_after(uint64_t& sent) const;
+  keeper::Exited exits_after(uint64_t& sent);
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
   // controller asked for wrongly is answered with a Failure.
@@ -93,7 +94,9 @@ class Keeper {
   Result<void> drop_arena(const std::string& name);
   HeldArena* find_arena(const std::string& name);
   Task<void> watch(HeldRank& held);
-  void note_exit(const HeldRank& held, const Exit& exit);
+  bool lacked_memory(const HeldRank& held, const Exit& exit);
+  void look_at_memory();
+  void note_exit(const HeldRank& held, Exit exit);
   void tell_siblings(const HeldRank& held, uint64_t sequence);
   Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
                                 uint64_t sequence);
@@ -103,6 +106,7 @@ class Keeper {
   void end_rank(HeldRank& held, int number, Instant until, bool at_once);
   void tend();
   Instant kill_overdue();
+  bool nothing_is_left();
   Task<Result<void>> reset();
   Task<void> leave_after_grace(Scope& session);
 
@@ -124,8 +128,8 @@ class Keeper {
   World& world_;
   KeeperOptions options_;
   uint32_t version_ = 0;  // of the session: there is one at a time
+  uint64_t spawns_ = 0;   // of the session
   std::unique_ptr<ProcessGroup> group_;
-  uint32_t groups_killed_ = 0;
   std::string no_group_because_;
   std::list<HeldArena> arenas_;  // before the ranks, which point to them
   std::map<RankName, HeldRank> ranks_;
@@ -133,6 +137,7 @@ class Keeper {
   uint64_t next_sequence_ = 1;
   Channel<char> exit_bell_{1};  // rung when exits_ grows
   std::vector<Asked> asked_;
+  MemoryBlame memory_;
   Alarm tending_{*this};
   Instant reap_at_ = kNever;
   std::optional<Error> not_ended_;  // what the last Reset could not end

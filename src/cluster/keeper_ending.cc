@@ -50,6 +50,7 @@ void Keeper::tend() {
   Instant next = kill_overdue();
   if (reap_at_ <= now) {
     world_.processes().reap_orphans();
+    look_at_memory();
     // Without a child there is nobody who could leave orphans, until the next Spawn.
     reap_at_ = world_.processes().childless() ? kNever : now + kReapPause;
   }
@@ -74,11 +75,22 @@ Instant Keeper::kill_overdue() {
   return next;
 }
 
+// Who has no child has no descendant, and the group says so too: then nothing needs to be ended,
+// and the group need not be made anew, which would be most of what a small job costs.
+bool Keeper::nothing_is_left() {
+  world_.processes().reap_orphans();
+  return world_.processes().childless() && (group_ == nullptr || group_->as_new());
+}
+
 Task<Result<void>> Keeper::reset() {
   const Shield to_the_end;
-  EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
   resetting_ = true;
-  auto ended = co_await end_descendants(world_, std::move(everything));
+  const bool group_stays = nothing_is_left();
+  Result<void> ended;
+  if (!group_stays) {
+    EndDescendantsOptions everything{.group = group_.get(), .spare = {}};
+    ended = co_await end_descendants(world_, std::move(everything));
+  }
   not_ended_.reset();
   if (!ended) {
     not_ended_ = ended.error();
@@ -94,7 +106,7 @@ Task<Result<void>> Keeper::reset() {
   exits_.clear();
   asked_.clear();
   arenas_.clear();
-  make_group();
+  if (!group_stays) make_group();
   resetting_ = false;
   co_return {};
 }

@@ -350,6 +350,54 @@ Task<void> reset_twice(Kept& kept) {
   }
 }
 
+// The next frame of that kind; others are passed over.
+Task<KeeperFrame> next_frame(KeeperStream& stream, KeeperMessage kind) {
+  while (true) {
+    auto frame = co_await stream.receive();
+    REQUIRE_OK(frame);
+    if (frame->kind == kind) co_return std::move(*frame);
+  }
+}
+
+Task<void> exits_with_and_without_rest(Kept& kept) {
+  Address address = Address::unix_socket(kept.path);
+  auto connected = co_await kept.world.network().connect(std::move(address));
+  REQUIRE_OK(connected);
+  KeeperStream stream(std::move(*connected));
+  auto greeted = co_await stream.send(KeeperMessage::hello, make_hello());
+  REQUIRE_OK(greeted);
+  // One that leaves nothing; then one beside another that stays.
+  keeper::Spawn first = job(kept, "exit", 1);
+  first.add_environment("CODE=0");
+  keeper::Spawn second = job(kept, "exit", 1);
+  second.add_environment("CODE=0");
+  second.mutable_ranks(0)->set_rank(1);
+  keeper::Spawn third = job(kept, "stubborn", 1);
+  third.mutable_ranks(0)->set_rank(2);
+  auto sent = co_await stream.send(KeeperMessage::spawn, first);
+  REQUIRE_OK(sent);
+  keeper::Exited exited;
+  KeeperFrame frame = co_await next_frame(stream, KeeperMessage::exited);
+  REQUIRE_OK(frame.parse(exited));
+  CHECK(exited.empty_after_spawns() == 1);
+  sent = co_await stream.send(KeeperMessage::spawn, third);
+  REQUIRE_OK(sent);
+  sent = co_await stream.send(KeeperMessage::spawn, second);
+  REQUIRE_OK(sent);
+  frame = co_await next_frame(stream, KeeperMessage::exited);
+  REQUIRE_OK(frame.parse(exited));
+  CHECK(exited.ranks(0).rank() == 1);
+  CHECK(exited.empty_after_spawns() == 0);
+  std::string path = kept.path;
+  auto next = co_await connect_keeper(kept.world, std::move(path));
+  REQUIRE_OK(next);
+  kept.client = std::move(next->client);
+}
+
+TEST_CASE("an exit says whether it was the last of everything") {
+  in_both_worlds(exits_with_and_without_rest);
+}
+
 TEST_CASE("after a reset nothing is left, and the same keeper takes the next job") {
   in_both_worlds(reset_twice);
 }
@@ -380,6 +428,9 @@ class Haunted final : public Processes {
     return inner_.signal(pid, number);
   }
   bool family_lives(pid_t leader) override { return inner_.family_lives(leader); }
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override {
+    return inner_.usage_of(leaders);
+  }
   size_t reap_orphans() override { return inner_.reap_orphans(); }
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override {
     return inner_.create_group(std::move(name));
@@ -389,6 +440,10 @@ class Haunted final : public Processes {
   }
   pid_t own_pid() const override { return inner_.own_pid(); }
   std::string name_of(pid_t pid) override { return pid == kGhost ? "ghost" : inner_.name_of(pid); }
+  char state_of(pid_t pid) override { return pid == kGhost ? 'D' : inner_.state_of(pid); }
+  Result<uint64_t> memory_kills(const ProcessGroup* group) override {
+    return inner_.memory_kills(group);
+  }
 
  private:
   Processes& inner_;
@@ -417,7 +472,7 @@ Task<void> haunted_reset(Kept& kept) {
   ghosts.haunted = true;
   auto reset = co_await kept.client->reset();
   REQUIRE(!reset.has_value());
-  CHECK(reset.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(reset.error().text().find("4711 (ghost, state D)") != std::string::npos);
   auto things = co_await kept.client->list();
   CHECK(things->ranks.size() == 1);  // what is left is still held
   const auto exit = co_await next_exit(kept);
@@ -426,7 +481,7 @@ Task<void> haunted_reset(Kept& kept) {
   auto refused = co_await kept.client->spawn(job(kept, "sleep", 1));
   REQUIRE(!refused.has_value());
   CHECK(refused.error().code() == Code::unavailable);
-  CHECK(refused.error().text().find("4711 (ghost)") != std::string::npos);
+  CHECK(refused.error().text().find("4711 (ghost, state D)") != std::string::npos);
   ghosts.haunted = false;
   auto again = co_await kept.client->reset();
   CHECK(again.has_value());

@@ -84,6 +84,7 @@ void set_exit(const Exit& exit, keeper::Exited::Rank& into) {
   into.set_user_time_ns(to_ns(exit.user_time));
   into.set_system_time_ns(to_ns(exit.system_time));
   into.set_peak_memory_bytes(exit.peak_memory_bytes);
+  into.set_out_of_memory(exit.out_of_memory);
 }
 
 Exit to_exit(const keeper::Exited::Rank& from) {
@@ -92,7 +93,8 @@ Exit to_exit(const keeper::Exited::Rank& from) {
           .core_dumped = from.core_dumped(),
           .user_time = Duration(from.user_time_ns()),
           .system_time = Duration(from.system_time_ns()),
-          .peak_memory_bytes = from.peak_memory_bytes()};
+          .peak_memory_bytes = from.peak_memory_bytes(),
+          .out_of_memory = from.out_of_memory()};
 }
 
 }  // namespace tutti

@@ -95,6 +95,7 @@ Result<HeldArena*> Keeper::check_spawn(const keeper::Spawn& command) {
 }
 
 Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
+  ++spawns_;  // also one that fails: its controller counts what it sends
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
   TRY(HeldArena * arena, check_spawn(command));
@@ -111,7 +112,10 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
     which.push_back(name);
     lives_.spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
   }
-  if (reap_at_ == kNever) reap_at_ = world_.clock().now();
+  if (reap_at_ == kNever) {
+    memory_ = MemoryBlame();
+    reap_at_ = world_.clock().now();
+  }
   tend();
   return which;
 }
@@ -128,7 +132,7 @@ Task<void> Keeper::watch(HeldRank& held) {
   }
 }
 
-void Keeper::note_exit(const HeldRank& held, const Exit& exit) {
+void Keeper::note_exit(const HeldRank& held, Exit exit) {
   const uint64_t sequence = next_sequence_++;
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
@@ -138,10 +142,23 @@ void Keeper::note_exit(const HeldRank& held, const Exit& exit) {
   exited.set_last_signal_sent(held.last_signal_sent);
   exited.set_epoch(held.epoch);
   exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
+  exit.out_of_memory = lacked_memory(held, exit);
   set_exit(exit, exited);
   if (!exit.ok()) tell_siblings(held, sequence);
   char ring = 1;
   exit_bell_.try_send(ring);
+}
+
+void Keeper::look_at_memory() {
+  auto kills = world_.processes().memory_kills(group_.get());
+  if (kills) memory_.look(*kills, world_.clock().now());
+}
+
+// The kernel kills with SIGKILL; one that we sent explains itself.
+bool Keeper::lacked_memory(const HeldRank& held, const Exit& exit) {
+  if (exit.ok() || held.last_signal_sent != 0) return false;
+  auto kills = world_.processes().memory_kills(group_.get());
+  return kills && memory_.explains(*kills);
 }
 
 // Before anybody else hears of it: whoever waits for the dead rank can leave at once.

@@ -14,6 +14,11 @@ void KeeperSession::start(std::function<void()> over) {
 
 void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite& message) {
   if (gone_) return;
+  if (std::exchange(must_reset_, false)) {
+    is_resetting_ = true;
+    encode_keeper_frame(KeeperMessage::reset, keeper::Reset(), 0, outbox_);
+  }
+  if (kind == KeeperMessage::spawn) ++spawns_;
   encode_keeper_frame(kind, message, 0, outbox_);
   if (std::exchange(is_writing_, true)) return;
   strands_.spawn(write_out());
@@ -35,13 +40,27 @@ Task<void> KeeperSession::converse() {
       end(received.error());
       co_return;
     }
-    KeeperFrame frame = std::move(*received);
-    if (frame.kind == KeeperMessage::welcome) {
-      (void)frame.parse(welcome_);
-    } else if (user_ != nullptr) {
-      user_->on_keeper_frame(std::move(frame));
-    }
+    take(std::move(*received));
+    if (gone_) co_return;
   }
+}
+
+void KeeperSession::take(KeeperFrame frame) {
+  if (frame.kind == KeeperMessage::welcome) {
+    (void)frame.parse(welcome_);
+    return;
+  }
+  if (is_resetting_) {
+    if (frame.kind == KeeperMessage::done) is_resetting_ = false;
+    // It was empty, and cannot be emptied: no job can rely on it.
+    if (frame.kind == KeeperMessage::failure) end(Error(Code::internal, "it cannot be reset"));
+    return;
+  }
+  if (frame.kind == KeeperMessage::exited) {
+    keeper::Exited exited;
+    if (frame.parse(exited)) empty_after_ = exited.empty_after_spawns();
+  }
+  if (user_ != nullptr) user_->on_keeper_frame(std::move(frame));
 }
 
 void KeeperSession::end(const Error& why) {

@@ -36,6 +36,10 @@ class KeeperSession {
   void set_user(KeeperUser* user) { user_ = user; }
 
   void send(KeeperMessage kind, const google::protobuf::MessageLite& message);
+  // The keeper has said that nothing is left of what it was told to start.
+  bool is_empty() const { return spawns_ != 0 && empty_after_ == spawns_; }
+  // Of a keeper that is empty: its next user begins with a Reset, and hears nothing of before.
+  void forget_job() { must_reset_ = true; }
 
   const std::string& path() const { return path_; }
   const keeper::Welcome& welcome() const { return welcome_; }
@@ -48,6 +52,7 @@ class KeeperSession {
 
  private:
   Task<void> converse();
+  void take(KeeperFrame frame);
   Task<void> write_out();
   void end(const Error& why);
 
@@ -58,6 +63,10 @@ class KeeperSession {
   keeper::Welcome welcome_;
   KeeperUser* user_ = nullptr;
   std::function<void()> over_;
+  uint64_t spawns_ = 0;
+  uint64_t empty_after_ = 0;
+  bool must_reset_ = false;
+  bool is_resetting_ = false;  // by ourselves: what comes until it is answered is of the job before
   bool is_writing_ = false;
   bool gone_ = false;
   Scope strands_{Scope::Root{}};

@@ -42,15 +42,27 @@ uint32_t Placement::free(NodeId node) const {
   return hosts_[node].slots - std::min(hosts_[node].slots, hosts_[node].taken);
 }
 
+void Placement::count(NodeId node, Count way) {
+  if (node >= hosts_.size() || !alive_.contains(node)) return;
+  const uint64_t slots = hosts_[node].slots;
+  const uint64_t taken = slots - free(node);
+  all_slots_ = way == Count::in ? all_slots_ + slots : all_slots_ - slots;
+  all_taken_ = way == Count::in ? all_taken_ + taken : all_taken_ - taken;
+}
+
 void Placement::set_host(NodeId node, uint32_t slots) {
+  count(node, Count::out);
   if (node >= hosts_.size()) hosts_.resize(node + 1);
   hosts_[node].slots = slots;
+  count(node, Count::in);
   if (free(node) != 0) roomy_.add(node);
 }
 
 void Placement::set_alive(NodeId node, bool alive) {
+  count(node, Count::out);
   if (alive) {
     alive_.add(node);
+    count(node, Count::in);
     if (free(node) != 0) roomy_.add(node);
   } else {
     alive_.remove(node);
@@ -119,14 +131,14 @@ Result<Segments> Placement::place(const job::Spec& spec) {
     TRY_DO(
         place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
   }
-  change(spec, layout, true);
+  change(spec, layout, nodes_of(layout), true);
   return layout;
 }
 
 Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layout,
                                     const RangeSet& processes) {
   const JobNumbers numbers(spec);
-  change(spec, layout, false);
+  change(spec, layout, nodes_of(layout), false);
   // First what stays, of all roles: nothing that moves may take its room.
   struct Share {
     NodeId node;
@@ -166,27 +178,34 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     if (!pieces.empty())
       placed = place_role(role, wanted, std::move(pieces), staying[role], used, next);
   }
-  change(spec, placed ? next : layout, true);
+  const Segments& kept = placed ? next : layout;
+  change(spec, kept, nodes_of(kept), true);
   if (!placed) return fail(placed.error());
   return next;
 }
 
-void Placement::take(const job::Spec& spec, const Segments& layout) { change(spec, layout, true); }
-
-void Placement::give_back(const job::Spec& spec, const Segments& layout) {
-  change(spec, layout, false);
+void Placement::take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes) {
+  change(spec, layout, nodes, true);
 }
 
-void Placement::change(const job::Spec& spec, const Segments& layout, bool taking) {
+void Placement::give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes) {
+  change(spec, layout, nodes, false);
+}
+
+void Placement::change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes,
+                       bool taking) {
   for (const cluster::Segment& segment : layout) {
     const uint32_t each = spec.roles(static_cast<int>(segment.role())).slots();
     uint32_t left = segment.count();
     for (NodeId node = segment.first_node(); node <= segment.last_node(); ++node) {
       const uint32_t here = std::min(left, segment.per_node());
       left -= here;
+      if (!nodes.contains(node)) continue;
+      count(node, Count::out);
       if (node >= hosts_.size()) hosts_.resize(node + 1);
       uint32_t& taken = hosts_[node].taken;
       taken = taking ? taken + here * each : taken - std::min(taken, here * each);
+      count(node, Count::in);
       const bool had_room = roomy_.contains(node);
       const bool has_room = free(node) != 0;
       if (has_room && !had_room) roomy_.add(node);

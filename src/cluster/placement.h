@@ -22,9 +22,9 @@ class Placement {
   // Moves these processes to hosts that live: a whole layout again.
   Result<Segments> replace(const job::Spec& spec, const Segments& layout,
                            const RangeSet& processes);
-  // Room that is taken, after a restart of the head, and given back.
-  void take(const job::Spec& spec, const Segments& layout);
-  void give_back(const job::Spec& spec, const Segments& layout);
+  // Room of these hosts that is taken, after a restart of the head, and given back.
+  void take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
+  void give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
 
   // Whether all hosts we know, alive or not, have as many slots as the job takes.
   Result<void> could_hold(const job::Spec& spec) const;
@@ -32,6 +32,9 @@ class Placement {
   uint32_t slots(NodeId node) const;
   uint32_t free(NodeId node) const;
   const RangeSet& alive() const { return alive_; }
+  // Of all hosts that live together; kept, not counted.
+  uint64_t all_slots() const { return all_slots_; }
+  uint64_t all_taken() const { return all_taken_; }
 
  private:
   struct Host {
@@ -46,9 +49,14 @@ class Placement {
   Result<void> place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
                           const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into);
-  void change(const job::Spec& spec, const Segments& layout, bool taking);
+  // A host is taken out of the sums before it changes, and put back afterwards.
+  enum class Count : bool { out, in };
+  void count(NodeId node, Count way);
+  void change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes, bool taking);
 
   std::vector<Host> hosts_;  // by number
+  uint64_t all_slots_ = 0;
+  uint64_t all_taken_ = 0;
   RangeSet alive_;
   RangeSet roomy_;  // alive, with a free slot
 };

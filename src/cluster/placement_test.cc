@@ -35,6 +35,7 @@ Placement hosts(uint32_t count, uint32_t slots) {
 uint64_t all_free(const Placement& placement) {
   uint64_t free = 0;
   for (const NodeId node : placement.alive().members()) free += placement.free(node);
+  CHECK(placement.all_slots() - placement.all_taken() == free);
   return free;
 }
 
@@ -144,7 +145,7 @@ TEST_CASE("hosts that are gone have no room until they are back, with what was t
   placement.set_alive(1, true);
   CHECK(placement.free(1) == 2);
   CHECK(placement.place(one_role(6)).has_value());
-  placement.give_back(spec, layout);
+  placement.give_back(spec, layout, nodes_of(layout));
   CHECK(placement.free(1) == 2);
 }
 
@@ -153,9 +154,20 @@ TEST_CASE("room given back at a host that is gone is there when it is back") {
   const job::Spec spec = one_role(4);
   const Segments layout = placement.place(spec).value();
   placement.set_alive(1, false);
-  placement.give_back(spec, layout);
+  placement.give_back(spec, layout, nodes_of(layout));
   CHECK_FALSE(placement.place(spec).has_value());
   placement.set_alive(1, true);
+  CHECK(placement.place(spec).has_value());
+}
+
+TEST_CASE("room of some hosts can be given back, and the rest later") {
+  Placement placement = hosts(3, 2);
+  const job::Spec spec = one_role(6);
+  const Segments layout = placement.place(spec).value();
+  placement.give_back(spec, layout, RangeSet(1, 2));
+  CHECK(placement.free(2) == 2);
+  CHECK(placement.free(3) == 0);
+  placement.give_back(spec, layout, RangeSet(3));
   CHECK(placement.place(spec).has_value());
 }
 
@@ -166,7 +178,7 @@ TEST_CASE("a host that says another number of slots has that many") {
   placement.set_host(1, 2);  // fewer than are taken
   CHECK(placement.free(1) == 0);
   CHECK_FALSE(placement.place(one_role(1)).has_value());
-  placement.give_back(spec, layout);
+  placement.give_back(spec, layout, nodes_of(layout));
   CHECK(placement.free(1) == 2);
   CHECK(placement.place(one_role(2)).has_value());
 }
@@ -176,7 +188,7 @@ TEST_CASE("room that a log says is taken is not given to others") {
   const job::Spec spec = one_role(3);
   const Segments layout = before.place(spec).value();
   Placement after;
-  after.take(spec, layout);  // of hosts nobody has heard of yet
+  after.take(spec, layout, nodes_of(layout));  // of hosts nobody has heard of yet
   for (NodeId node = 1; node <= 3; ++node) {
     after.set_host(node, 2);
     after.set_alive(node, true);
@@ -271,7 +283,8 @@ TEST_CASE("whatever comes and goes, no host has more than its slots, and in the 
         if (auto layout = placement.place(spec)) jobs.emplace_back(spec, *layout);
       } else if (!jobs.empty() && below(2) == 0) {
         const size_t which = below(static_cast<uint32_t>(jobs.size()));
-        placement.give_back(jobs[which].first, jobs[which].second);
+        const auto& [spec, layout] = jobs[which];
+        placement.give_back(spec, layout, nodes_of(layout));
         jobs.erase(jobs.begin() + which);
       } else if (!jobs.empty()) {
         // A host goes, every job on it moves or ends, and the host is back.
@@ -304,7 +317,7 @@ TEST_CASE("whatever comes and goes, no host has more than its slots, and in the 
         REQUIRE(placement.free(node) == placement.slots(node) - taken[node]);
       }
     }
-    for (const auto& [spec, layout] : jobs) placement.give_back(spec, layout);
+    for (const auto& [spec, layout] : jobs) placement.give_back(spec, layout, nodes_of(layout));
     CHECK(all_free(placement) == total);
   }
 }

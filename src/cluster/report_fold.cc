@@ -1,5 +1,6 @@
 #include "cluster/report_fold.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -33,6 +34,22 @@ void fold_rows(cluster::JobReport& report) {
     set_pairs(folded.processes, row.mutable_processes());
     set_pairs(folded.hosts, row.mutable_hosts());
   }
+}
+
+void remove_hosts(const RangeSet& hosts, google::protobuf::RepeatedPtrField<cluster::Row>& rows) {
+  for (cluster::Row& row : rows) {
+    const RangeSet left = set_from(row.hosts()).value_or(RangeSet()).minus(hosts);
+    set_pairs(left, row.mutable_hosts());
+  }
+  const auto gone =
+      std::ranges::remove_if(rows, [](const auto& row) { return row.hosts().empty(); });
+  rows.erase(gone.begin(), gone.end());
+}
+
+RangeSet hosts_of(const google::protobuf::RepeatedPtrField<cluster::Row>& rows) {
+  RangeSet hosts;
+  for (const cluster::Row& row : rows) hosts.add(set_from(row.hosts()).value_or(RangeSet()));
+  return hosts;
 }
 
 }  // namespace tutti

@@ -91,9 +91,13 @@ void tell_culprit(const GangReport& report, std::span<const RankTail> tails,
   } else {
     text.detail("its last lines:", "none, it printed nothing");
   }
-  if (rank.exit->signal == SIGKILL)
+  if (rank.exit->out_of_memory) {
+    text.detail("who killed it:",
+                "the kernel, which was short of memory, killed it or what it had started");
+  } else if (rank.exit->signal == SIGKILL) {
     text.detail("who killed it:",
                 "not tutti; a person, or the kernel when short of memory (see: dmesg)");
+  }
 }
 
 // Those that ended badly before we asked them to.

@@ -37,8 +37,7 @@ Task<Result<void>> Courier::run(Stream& stream, MessageTaker& taker) {
     if (auto given = give_all(taker); !given) co_return end(std::move(given).error(), taker);
     const MutableBytes room = reader_.room();
     auto read = co_await stream.read(room);
-    if (!read || *read == 0)
-      co_return end(read ? closed_error() : std::move(read).error(), taker);
+    if (!read || *read == 0) co_return end(read ? closed_error() : std::move(read).error(), taker);
     reader_.received(*read);
     ++heard_;
   }

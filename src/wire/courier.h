@@ -6,10 +6,10 @@
 //   … courier->post(bytes);
 //
 // Messages arrive in order, whole, and once, or the courier ends; nobody is told which were lost.
-// A message goes out at once where the stream takes it; what it does not take is queued and goes out
-// in one write, by a strand that lives only while there is something to send. To cut a courier off, cancel the scope it runs in. Handshake, hello and frames are those of
-// a Connection (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of
-// long ones.
+// A message goes out at once where the stream takes it; what it does not take is queued and goes
+// out in one write, by a strand that lives only while there is something to send. To cut a courier
+// off, cancel the scope it runs in. Handshake, hello and frames are those of a Connection
+// (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of long ones.
 #pragma once
 
 #include <memory>

@@ -238,7 +238,8 @@ TEST_CASE("pieces of a long message are signs of life") {
   CHECK(pair.server.messages.empty());
 }
 
-TEST_CASE("what is posted goes out at once where the stream takes it, else when it does, in order") {
+TEST_CASE(
+    "what is posted goes out at once where the stream takes it, else when it does, in order") {
   Couriers pair({.pipe_capacity = 1000});
   pair.to_server->hold();
   pair.client.post("one of many");
@@ -501,8 +502,7 @@ TEST_CASE("an idle courier holds less than 1.5 KiB, also after a busy moment") {
   }
   crowd.clock.advance(0ms);
   REQUIRE(crowd.couriers.size() == 2 * kPairs);
-  for (const auto& courier : crowd.couriers)
-    courier->start(crowd.counter, crowd.root);
+  for (const auto& courier : crowd.couriers) courier->start(crowd.counter, crowd.root);
   const auto each = [&] {
     for (const auto& pipe : pipes) pipe->trim();
     return (heap_bytes() - before) / (2 * kPairs);

@@ -157,7 +157,7 @@ TEST_CASE("a quiet reader shrinks its buffer again") {
     receive(reader, ping);
     while (reader.next().value()) continue;
   }
-  CHECK(reader.room().size() == 128);
+  CHECK(reader.room().size() == 64);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "wire/large_buffers.h"
 
-#include <array>
 #include <bit>
 #include <vector>
 
@@ -54,7 +53,8 @@ class Kept {
   size_t bytes() const { return bytes_; }
 
  private:
-  std::array<std::vector<Buffer>, 64 * kSteps> classes_;
+  // On the heap: the Python extension has little room for what belongs to threads.
+  std::vector<std::vector<Buffer>> classes_ = std::vector<std::vector<Buffer>>(64 * kSteps);
   size_t bytes_ = 0;
 };
 

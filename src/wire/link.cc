@@ -37,8 +37,7 @@ Task<Result<bool>> Link::receive(FrameReader& reader) {
   while (!heard_goodbye_) {
     ReadSize& read_size = sealed_->read_size;
     read_size.shrink(sealed_->travelled_in);
-    const MutableBytes room =
-        sealed_->travelled_in.room(read_size.get()).first(read_size.get());
+    const MutableBytes room = sealed_->travelled_in.room(read_size.get()).first(read_size.get());
     auto size = co_await stream_->read(room);
     if (!size) co_return fail(size.error());
     if (*size == 0)

@@ -6,14 +6,15 @@
 namespace tutti {
 
 std::string Exit::text() const {
-  if (signal == 0) return fmt::format("exit code {}", code);
+  const char* memory = out_of_memory ? "; out of memory" : "";
+  if (signal == 0) return fmt::format("exit code {}{}", code, memory);
   const char* name = sigabbrev_np(signal);
   const char* words = sigdescr_np(signal);
   const std::string dumped = core_dumped ? ", core dumped" : "";
   if (name == nullptr) return fmt::format("killed by signal {}{}", signal, dumped);
   std::string described = words == nullptr ? "" : words;
   if (!described.empty()) described[0] = static_cast<char>(std::tolower(described[0]));
-  return fmt::format("killed by SIG{} ({}{})", name, described, dumped);
+  return fmt::format("killed by SIG{} ({}{}{})", name, described, dumped, memory);
 }
 
 }  // namespace tutti

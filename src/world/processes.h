@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,12 +26,22 @@ struct Exit {
   Duration user_time{};
   Duration system_time{};
   uint64_t peak_memory_bytes = 0;
+  // The kernel had killed it, or something it started, for memory; known only to who compares
+  // Processes::memory_kills().
+  bool out_of_memory = false;
 
   bool ok() const { return code == 0 && signal == 0; }
   // The shell's convention: the code, or 128 + signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   // "exit code 3", "killed by SIGSEGV (segmentation fault)".
   std::string text() const;
+};
+
+// What a family of processes uses: a process and what it started.
+struct Usage {
+  Duration processor{};       // of those that run, and of those they waited for
+  uint64_t memory_bytes = 0;  // resident; what two of them share counts twice
+  Duration age{};             // of the process itself
 };
 
 // A set of processes the kernel keeps together (a cgroup): whatever they start is in it too.
@@ -43,6 +54,8 @@ class ProcessGroup {
   // Waits until no member is left.
   virtual Task<Result<void>> emptied() = 0;
   virtual Result<std::vector<pid_t>> members() = 0;
+  // As when it was made: nobody is in it, members made no groups in it, and it was never killed.
+  virtual bool as_new() = 0;
 };
 
 struct SpawnOptions {
@@ -88,6 +101,7 @@ class Processes {
     Handle reader;
     Handle writer;
   };
+  // For what a child writes and we read: its end blocks, as programs expect, ours does not.
   virtual Result<Pipe> pipe() = 0;
   struct Terminal {
     Handle ours;    // adopt() it: what we read is what the child printed
@@ -107,6 +121,9 @@ class Processes {
   // Whether anyone is left of the family of a process that we started and that has ended. May be
   // true for too long, when its number was given to another family.
   virtual bool family_lives(pid_t leader) = 0;
+  // Of each family by its leader, as for family_lives(); none of those whose leader has ended. One
+  // look at all processes, however many are asked for.
+  virtual std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) = 0;
   // Collects exits of children we hold no Process of (adopted orphans), and of no others.
   virtual size_t reap_orphans() = 0;
 
@@ -117,8 +134,13 @@ class Processes {
   // Ends and removes groups whose makers have died without doing so; gives how many.
   virtual size_t sweep_groups() { return 0; }
   virtual pid_t own_pid() const = 0;
+  // How many processes the kernel has killed for memory so far, in the group or, when that does not
+  // count them, around this process. Code::unsupported where nothing counts them.
+  virtual Result<uint64_t> memory_kills(const ProcessGroup* group) = 0;
   // What a process calls itself, for people; "" when it is gone.
   virtual std::string name_of(pid_t pid) = 0;
+  // The kernel's letter for what it does: D is a wait that nothing interrupts; 0 when it is gone.
+  virtual char state_of(pid_t pid) = 0;
   // The user this process acts as; 0 in a world without users.
   virtual uid_t own_uid() const { return 0; }
 };

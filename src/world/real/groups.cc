@@ -11,6 +11,7 @@
 #include <csignal>
 #include <thread>
 
+#include "world/real/cgroup_paths.h"
 #include "world/real/errors.h"
 #include "world/real/fd.h"
 
@@ -20,28 +21,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "tutti-";  // people find ours; no name is one of cgroup's own
 constexpr size_t kMostNameBytes = 200;
-constexpr size_t kMostFileBytes = 1 << 20;  // of mountinfo, or a list of members
-constexpr int kMostDepth = 16;              // of groups that members made themselves
-constexpr int kKillRounds = 100;            // without cgroup.kill: forks may outrun a round
+constexpr int kMostDepth = 16;    // of groups that members made themselves
+constexpr int kKillRounds = 100;  // without cgroup.kill: forks may outrun a round
 constexpr int kRemoveTries = 10;
 constexpr int kSweepTries = 100;
 constexpr auto kRemovePause = 1ms;  // the kernel is busy with the last member that long
-
-Result<std::string> read_all(int folder, const char* path) {
-  const Handle file = own_fd(openat(folder, path, O_RDONLY | O_CLOEXEC));
-  if (!file.open()) return fail_errno(errno, "read {}", path);
-  std::string text;
-  constexpr size_t kChunk = 4096;
-  for (;;) {
-    const size_t before = text.size();
-    if (before > kMostFileBytes) return fail(Code::exhausted, "{} is too long", path);
-    text.resize(before + kChunk);
-    const ssize_t got = read(file.number(), text.data() + before, kChunk);
-    text.resize(before + (got > 0 ? static_cast<size_t>(got) : 0));
-    if (got < 0 && errno != EINTR) return fail_errno(errno, "read {}", path);
-    if (got == 0) return text;
-  }
-}
 
 Result<void> write_all(int folder, const char* path, std::string_view text) {
   const Handle file = own_fd(openat(folder, path, O_WRONLY | O_CLOEXEC));
@@ -51,64 +35,11 @@ Result<void> write_all(int folder, const char* path, std::string_view text) {
   return {};
 }
 
-// Removes and returns what stands before the separator, or all of it.
-std::string_view take_until(std::string_view& text, char separator) {
-  const size_t end = std::min(text.find(separator), text.size());
-  const std::string_view taken = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return taken;
-}
-
-// mountinfo writes spaces and backslashes as "\040".
-std::string unescape(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    const char* digits = text.data() + i + 1;
-    if (text[i] == '\\' && i + 3 < text.size() &&
-        std::from_chars(digits, digits + 3, value, 8).ptr == digits + 3) {
-      plain += static_cast<char>(value);
-      i += 3;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
 template <class Number>
 Number number_of(std::string_view text) {
   Number value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
-}
-
-struct Mount {
-  std::string root;  // the part of the hierarchy that is mounted
-  std::string at;
-};
-
-// "41 31 0:38 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw"
-std::vector<Mount> cgroup2_mounts(std::string_view mounts) {
-  std::vector<Mount> found;
-  while (!mounts.empty()) {
-    std::string_view line = take_until(mounts, '\n');
-    const size_t dash = line.find(" - ");
-    if (dash == std::string_view::npos || !line.substr(dash + 3).starts_with("cgroup2 ")) continue;
-    for (int skipped = 0; skipped < 3; ++skipped) take_until(line, ' ');
-    std::string root = unescape(take_until(line, ' '));
-    found.push_back({std::move(root), unescape(take_until(line, ' '))});
-  }
-  return found;
-}
-
-// The line "0::/path" is version 2's.
-std::string_view own_cgroup2(std::string_view own_groups) {
-  while (!own_groups.empty()) {
-    const std::string_view line = take_until(own_groups, '\n');
-    if (line.starts_with("0::")) return line.substr(3);
-  }
-  return {};
 }
 
 bool may_write(const std::string& parent) {
@@ -126,7 +57,7 @@ void for_each_subgroup(int folder, const char* path, Visit visit) {
 }
 
 void add_members(int folder, int depth, std::vector<pid_t>& members) {
-  auto text = read_all(folder, "cgroup.procs");
+  auto text = read_kernel_file(folder, "cgroup.procs");
   if (!text) return;  // the group is gone, and with it its members
   std::string_view rest = *text;
   while (!rest.empty()) {
@@ -144,7 +75,8 @@ void add_members(int folder, int depth, std::vector<pid_t>& members) {
 
 // When a process started, in the kernel's ticks; 0 when only its exit status is left.
 Result<uint64_t> process_start(pid_t pid) {
-  TRY(const std::string text, read_all(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str()));
+  TRY(const std::string text,
+      read_kernel_file(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str()));
   // The name may hold anything; after it come the fields from the third on.
   constexpr int kFieldsToStart = 19;
   std::string_view rest(text);
@@ -184,6 +116,7 @@ class RealGroup final : public ProcessGroup, private Watch {
   Result<void> kill() override;
   Task<Result<void>> emptied() override;
   Result<std::vector<pid_t>> members() override;
+  bool as_new() override;
 
  private:
   class Changed;
@@ -197,6 +130,7 @@ class RealGroup final : public ProcessGroup, private Watch {
   Handle folder_;
   Changed* waiting_ = nullptr;
   bool changed_ = false;
+  bool killed_ = false;
 };
 
 // One change of cgroup.events; the level is read again after each.
@@ -258,7 +192,15 @@ bool RealGroup::populated(int events_file) const {
          std::string_view::npos;
 }
 
+// The folder of a group has one link from its parent, one of itself, and one from each below.
+bool RealGroup::as_new() {
+  constexpr nlink_t kLinksOfEmpty = 2;
+  struct stat info{};
+  return !killed_ && fstat(folder(), &info) == 0 && info.st_nlink == kLinksOfEmpty && !occupied();
+}
+
 Result<void> RealGroup::kill() {
+  killed_ = true;
   auto killed = write_all(folder(), "cgroup.kill", "1");
   if (killed) return {};
   if (killed.error().code() != Code::not_found)
@@ -326,22 +268,17 @@ int group_folder(const ProcessGroup& group) {
 }
 
 std::vector<std::string> group_parents(std::string_view mounts, std::string_view own_groups) {
-  const std::string_view own = own_cgroup2(own_groups);
+  const std::string_view own = own_cgroup(own_groups, "");
   std::vector<std::string> parents;
-  for (const Mount& mount : cgroup2_mounts(mounts)) {
-    const std::string root = mount.root == "/" ? "" : mount.root;
-    const bool inside = own.starts_with(root) && own.find("/..") == std::string_view::npos &&
-                        (own.size() == root.size() || own[root.size()] == '/');
-    const bool below = inside && own.size() > root.size() + 1;
-    parents.push_back(below ? mount.at + std::string(own.substr(root.size())) : mount.at);
-  }
+  for (const CgroupMount& mount : cgroup_mounts(mounts, ""))
+    parents.push_back(mount.folder_of(own));
   return parents;
 }
 
 Result<void> Groups::find_parents() {
   if (!parents_.empty()) return {};
-  TRY(const std::string mounts, read_all(AT_FDCWD, "/proc/self/mountinfo"));
-  TRY(const std::string own, read_all(AT_FDCWD, "/proc/self/cgroup"));
+  TRY(const std::string mounts, read_kernel_file(AT_FDCWD, "/proc/self/mountinfo"));
+  TRY(const std::string own, read_kernel_file(AT_FDCWD, "/proc/self/cgroup"));
   parents_ = group_parents(mounts, own);
   if (parents_.empty())
     return fail(Code::unsupported,

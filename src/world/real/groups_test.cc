@@ -170,6 +170,31 @@ TEST_CASE("groups that members made are ended and removed with theirs") {
   CHECK(host.wait(*process).signal == SIGKILL);
 }
 
+TEST_CASE("a group is as new until it has members, groups in it, or was killed") {
+  Host host;
+  const auto group = make_group(host, "as-new");
+  if (group == nullptr) return;
+  CHECK(group->as_new());
+  SpawnOptions options = script("read line");
+  auto pipe = input_pipe(host);
+  options.inherit = {{&pipe.reader, 0}};
+  options.group = group.get();
+  const auto process = must_spawn(host, options);
+  CHECK(!group->as_new());
+  REQUIRE(process->signal(SIGKILL).has_value());
+  CHECK(host.wait(*process).signal == SIGKILL);
+  CHECK(host.loop.run(group->emptied()).has_value());
+  CHECK(group->as_new());
+  const std::string here =
+      std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", group_folder(*group)));
+  std::filesystem::create_directory(here + "/below");
+  CHECK(!group->as_new());
+  std::filesystem::remove(here + "/below");
+  CHECK(group->as_new());
+  REQUIRE(group->kill().has_value());
+  CHECK(!group->as_new());
+}
+
 TEST_CASE("waiting for a group to be empty can be given up") {
   Host host;
   const auto group = make_group(host, "waited");

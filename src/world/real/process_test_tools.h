@@ -72,11 +72,25 @@ inline std::string drain(const Handle& reader) {
   }
 }
 
+// A pipe the other way round: a child reads it as its standard input.
+inline Processes::Pipe input_pipe(Host& host) {
+  auto pipe = host.processes.pipe();
+  REQUIRE(pipe.has_value());
+  REQUIRE(fcntl(pipe->reader.number(), F_SETFL, 0) == 0);
+  return std::move(*pipe);
+}
+
 inline std::string read_line(const Handle& reader) {
   std::string line;
-  char byte = 0;
-  while (read(reader.number(), &byte, 1) == 1 && byte != '\n') line += byte;
-  return line;
+  for (;;) {
+    pollfd ready{reader.number(), POLLIN, 0};
+    poll(&ready, 1, -1);
+    char byte = 0;
+    const ssize_t got = read(reader.number(), &byte, 1);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0 || byte == '\n') return line;
+    line += byte;
+  }
 }
 
 // What the command prints to standard output and error.

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <csignal>
 
+#include "world/real/cgroup_paths.h"
 #include "world/real/fd.h"
 #include "world/real/terminal.h"
+#include "world/real/usage.h"
 
 namespace tutti {
 
@@ -196,7 +198,10 @@ Result<std::unique_ptr<Process>> RealProcesses::spawn(const SpawnOptions& option
 Result<Processes::Pipe> RealProcesses::pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "make a pipe");
-  return Pipe{own_fd(ends[0]), own_fd(ends[1])};
+  Pipe pipe{own_fd(ends[0]), own_fd(ends[1])};
+  // The child's end blocks, as programs expect; ours never does, so adopt() need not open it anew.
+  if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return fail_errno(errno, "make a pipe");
+  return pipe;
 }
 
 Result<Processes::Terminal> RealProcesses::terminal(unsigned columns, unsigned rows) {
@@ -225,6 +230,10 @@ Result<void> RealProcesses::signal(pid_t pid, int number) {
 
 bool RealProcesses::family_lives(pid_t leader) { return kill(-leader, 0) == 0 || errno == EPERM; }
 
+std::map<pid_t, Usage> RealProcesses::usage_of(std::span<const pid_t> leaders) {
+  return read_usage(leaders);
+}
+
 // The kernel gives ended children in the order of their birth. One of ours among them is left to
 // its RealProcess, which the loop tells of ends in the order they came; the rest waits until then.
 size_t RealProcesses::reap_orphans() {
@@ -250,6 +259,13 @@ std::string RealProcesses::name_of(pid_t pid) {
   char text[64];  // the kernel keeps 15 bytes and ends them with a line feed
   const ssize_t got = file.open() ? read(file.number(), text, sizeof text) : -1;
   return got > 0 ? std::string(text, static_cast<size_t>(got) - 1) : "";
+}
+
+// "12 (a name) D 1 …": the name may hold anything, also brackets.
+char RealProcesses::state_of(pid_t pid) {
+  auto text = read_kernel_file(AT_FDCWD, fmt::format("/proc/{}/stat", pid).c_str());
+  const size_t name_end = text ? text->rfind(')') : std::string::npos;
+  return name_end == std::string::npos || name_end + 2 >= text->size() ? 0 : (*text)[name_end + 2];
 }
 
 uid_t RealProcesses::own_uid() const { return geteuid(); }

@@ -12,6 +12,7 @@
 #include "world/processes.h"
 #include "world/real/groups.h"
 #include "world/real/loop.h"
+#include "world/real/memory_kills.h"
 #include "world/real/process_tree.h"
 #include "world/real/spawn.h"
 
@@ -32,12 +33,17 @@ class RealProcesses final : public Processes {
   bool childless() override;
   Result<void> signal(pid_t pid, int number) override;
   bool family_lives(pid_t leader) override;
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override;
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
   size_t sweep_groups() override { return groups_.sweep(); }
   pid_t own_pid() const override;
+  Result<uint64_t> memory_kills(const ProcessGroup* group) override {
+    return memory_kills_.count(group);
+  }
   std::string name_of(pid_t pid) override;
+  char state_of(pid_t pid) override;
   uid_t own_uid() const override;
 
  private:
@@ -45,6 +51,7 @@ class RealProcesses final : public Processes {
   Loop& loop_;
   Spawner spawner_;
   Groups groups_;
+  MemoryKills memory_kills_;
   ProcessTree tree_;
   std::map<pid_t, RealProcess*> children_;  // those whose exit status we have not collected
 };

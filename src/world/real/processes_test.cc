@@ -81,6 +81,33 @@ TEST_CASE("the exits of many are told in the order they happened, not in which t
   CHECK(order == std::vector<size_t>{2, 0, 3, 1});
 }
 
+Task<void> until_child_works(Loop& loop, RealProcesses& processes, pid_t pid, Usage& usage) {
+  // As the kernel counts: in hundredths of a second, as a rule.
+  while (usage.processor < 20ms) {
+    usage = processes.usage_of(std::span(&pid, 1))[pid];
+    auto slept = co_await loop.clock().sleep(1ms);
+    if (!slept) co_return;
+  }
+}
+
+TEST_CASE("what a process started counts as its own use, until it has ended") {
+  Host host;
+  REQUIRE(host.processes.become_subreaper().has_value());
+  SpawnOptions options = command({"sh", "-c", "(while :; do :; done) & wait"});
+  options.new_session = true;
+  const auto process = must_spawn(host, options);
+  Usage usage;
+  host.loop.run(until_child_works(host.loop, host.processes, process->pid(), usage));
+  CHECK(usage.processor >= 20ms);
+  CHECK(usage.memory_bytes > 0);
+  CHECK(usage.age > 0s);
+  CHECK(process->signal_family(SIGKILL).has_value());
+  CHECK(host.loop.run(process->wait()).has_value());
+  CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
+  const pid_t pid = process->pid();
+  CHECK(host.processes.usage_of(std::span(&pid, 1)).empty());
+}
+
 TEST_CASE("an exit code and a fatal signal are told apart") {
   Host host;
   const Exit failed = run(host, script("exit 3"));
@@ -151,14 +178,14 @@ TEST_CASE("waiting for a process can be given up and begun again") {
 
 TEST_CASE("a process whose object is gone is reaped like an orphan") {
   Host host;
-  auto pipe = host.processes.pipe();
+  auto pipe = input_pipe(host);
   SpawnOptions options = script("read line");
-  options.inherit = {{&pipe->reader, 0}};
+  options.inherit = {{&pipe.reader, 0}};
   {
     const auto process = must_spawn(host, options);
   }
   CHECK(host.processes.reap_orphans() == 0);
-  pipe->writer.close();
+  pipe.writer.close();
   CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
   CHECK_FALSE(have_children());
 }
@@ -177,8 +204,8 @@ TEST_CASE("a subreaper sees its descendants, and adopts and reaps orphans") {
   REQUIRE(host.processes.become_subreaper().has_value());
   auto pipe = host.processes.pipe();
   SpawnOptions options = script("(sh -c 'echo $$; exec sleep 1000' &) ; read line");
-  auto hold = host.processes.pipe();
-  options.inherit = {{&pipe->writer, 1}, {&hold->reader, 0}};
+  auto hold = input_pipe(host);
+  options.inherit = {{&pipe->writer, 1}, {&hold.reader, 0}};
   const auto process = must_spawn(host, options);
   const pid_t daemon = std::stoi(read_line(pipe->reader));
 
@@ -188,7 +215,7 @@ TEST_CASE("a subreaper sees its descendants, and adopts and reaps orphans") {
         std::set<pid_t>{process->pid(), daemon});
 
   REQUIRE(host.processes.signal(daemon, SIGKILL).has_value());
-  hold->writer.close();
+  hold.writer.close();
   host.wait(*process);
   CHECK(host.loop.run(reap(host.loop, host.processes, 1)).has_value());
   CHECK(host.processes.descendants()->empty());
@@ -199,8 +226,8 @@ TEST_CASE("descendants are listed parents first") {
   Host host;
   auto pipe = host.processes.pipe();
   SpawnOptions options = script("sh -c 'sh -c \"echo ready; read line\"; true'; true");
-  auto hold = host.processes.pipe();
-  options.inherit = {{&hold->reader, 0}, {&pipe->writer, 1}};
+  auto hold = input_pipe(host);
+  options.inherit = {{&hold.reader, 0}, {&pipe->writer, 1}};
   const auto process = must_spawn(host, options);
   CHECK(read_line(pipe->reader) == "ready");
   auto descendants = host.processes.descendants();
@@ -208,7 +235,7 @@ TEST_CASE("descendants are listed parents first") {
   CHECK(descendants->front() == process->pid());
   for (size_t i = 1; i < 3; ++i)
     CHECK(status_field((*descendants)[i], "PPid") == std::to_string((*descendants)[i - 1]));
-  hold->writer.close();
+  hold.writer.close();
   host.wait(*process);
 }
 
@@ -235,8 +262,8 @@ TEST_CASE("what is to be spared is not among the descendants, nor what is below 
   Host host;
   auto pipe = host.processes.pipe();
   SpawnOptions options = script("sh -c 'echo ready; read line'; true");
-  auto hold = host.processes.pipe();
-  options.inherit = {{&hold->reader, 0}, {&pipe->writer, 1}};
+  auto hold = input_pipe(host);
+  options.inherit = {{&hold.reader, 0}, {&pipe->writer, 1}};
   const auto stranger = must_spawn(host, options);
   const auto ours = must_spawn(host, command({"sleep", "1000"}));
   CHECK(read_line(pipe->reader) == "ready");
@@ -244,7 +271,7 @@ TEST_CASE("what is to be spared is not among the descendants, nor what is below 
   CHECK(*host.processes.descendants(spare) == std::vector<pid_t>{ours->pid()});
   CHECK_FALSE(host.processes.childless());
   REQUIRE(ours->signal(SIGKILL).has_value());
-  hold->writer.close();
+  hold.writer.close();
   host.wait(*ours);
   host.wait(*stranger);
   CHECK(host.processes.childless());

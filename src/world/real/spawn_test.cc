@@ -36,15 +36,15 @@ TEST_CASE("a child has exactly the descriptors it was given") {
   for (const Spawner::Way way : kWays) {
     Host host(way);
     auto out = host.processes.pipe();
-    auto in = host.processes.pipe();
+    auto in = input_pipe(host);
     const Handle leaky = own_fd(open("/dev/null", O_RDONLY));  // not close-on-exec
     SpawnOptions options = script("echo ready; read line");
-    options.inherit = {{&in->reader, 0}, {&out->writer, 1}, {&leaky, 7}};
+    options.inherit = {{&in.reader, 0}, {&out->writer, 1}, {&leaky, 7}};
     const auto process = must_spawn(host, options);
     out->writer.close();
     CHECK(read_line(out->reader) == "ready");
     CHECK(descriptors_of(std::to_string(process->pid())) == std::set<int>{0, 1, 2, 7});
-    in->writer.close();
+    in.writer.close();
     CHECK(host.wait(*process).code == 1);  // read met the end
   }
 }

@@ -100,7 +100,9 @@ bool same_file(int number, int other) {
 
 Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number) {
   const auto duplicate = [number] { return own_fd(fcntl(number, F_DUPFD_CLOEXEC, 3)); };
-  const std::string name = number == kStandardError ? "standard error" : "standard output";
+  const std::string name = number == kStandardInput   ? "standard input"
+                           : number == kStandardError ? "standard error"
+                                                      : "standard output";
   Handle file = duplicate();
   if (!file.open()) return fail_errno(errno, "open {}", name);
   auto stream = adopt_fd(loop, std::move(file));

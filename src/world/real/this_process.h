@@ -15,13 +15,14 @@ namespace tutti {
 // A closed 0, 1 or 2 would be given to the next thing we open, and printed into. Call first.
 void fill_missing_standard_streams();
 
+constexpr int kStandardInput = 0;
 constexpr int kStandardOutput = 1;
 constexpr int kStandardError = 2;
 bool is_terminal(int number);
 // Whether two descriptors are one file, pipe or terminal.
 bool same_file(int number, int other);
 
-// A stream to what 1 or 2 is. A write waits where a terminal or pipe is full; a regular file's
+// A stream of what 0, 1 or 2 is. A write waits where a terminal or pipe is full; a regular file's
 // never does. The descriptor stays as it is for those we share it with.
 Result<std::unique_ptr<Stream>> open_standard_stream(Loop& loop, int number);
 

@@ -81,7 +81,7 @@ Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
   const Simulator::ProcessProgram* program = simulator.find_process(process.arguments_[0]);
   Task<int> work = (*program)(process);
   const int code = co_await std::move(work);
-  process.life_.end(code, 0);
+  process.host_.process_table().end(process.pid_, code, 0);
 }
 
 }  // namespace tutti

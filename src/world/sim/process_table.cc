@@ -36,6 +36,7 @@ Result<pid_t> ProcessTable::spawn(const SpawnOptions& options, pid_t parent) {
   entry.process =
       std::make_unique<SimProcess>(host_, pid, options, options.user.value_or(inherited));
   entry.parent = parent;
+  entry.began = host_.clock().now();
   const bool inherits_family = mine != entries_.end() && !options.new_session;
   entry.family = inherits_family ? mine->second.family : pid;
   entry.group = options.group != nullptr ? options.group->name() : inherited_group;
@@ -56,9 +57,36 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
   if (caught) {
     process.signals().try_send(number);
   } else if (number != 0 && !ignored_by_default(number)) {
-    process.life_.end(0, number);
+    end(pid, 0, number);
   }
   return {};
+}
+
+void ProcessTable::end(pid_t pid, int code, int signal) {
+  Entry& entry = entries_.at(pid);
+  if (!entry.stuck) return entry.process->life_.end(code, signal);
+  if (!entry.late_end) entry.late_end = Exit{.code = code, .signal = signal};
+}
+
+Result<void> ProcessTable::kill_for_memory(pid_t pid) {
+  TRY_DO(signal(pid, SIGKILL));
+  ++memory_kills_;
+  return {};
+}
+
+void ProcessTable::set_stuck(pid_t pid, bool stuck) {
+  const auto found = entries_.find(pid);
+  if (found == entries_.end() || found->second.process == nullptr) return;
+  Entry& entry = found->second;
+  entry.stuck = stuck;
+  if (!stuck && entry.late_end)
+    entry.process->life_.end(entry.late_end->code, entry.late_end->signal);
+}
+
+char ProcessTable::state_of(pid_t pid) const {
+  const auto found = entries_.find(pid);
+  if (found == entries_.end() || found->second.process == nullptr) return 0;
+  return found->second.stuck ? 'D' : 'S';
 }
 
 Result<void> ProcessTable::signal_family(pid_t leader, int number) {
@@ -172,6 +200,13 @@ std::vector<pid_t> ProcessTable::family(pid_t leader) const {
   for (const auto& [pid, entry] : entries_)
     if (entry.process != nullptr && entry.family == leader) pids.push_back(pid);
   return pids;
+}
+
+std::map<pid_t, Usage> ProcessTable::usage_of(std::span<const pid_t> leaders) const {
+  std::map<pid_t, Usage> families;
+  for (const pid_t leader : leaders)
+    if (alive(leader)) families[leader].age = host_.clock().now() - entries_.at(leader).began;
+  return families;
 }
 
 size_t ProcessTable::reap_orphans(pid_t parent) {

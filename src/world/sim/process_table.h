@@ -22,8 +22,17 @@ class ProcessTable {
   Result<pid_t> spawn(const SpawnOptions& options, pid_t parent);
   Result<void> signal(pid_t pid, int number);
   Result<void> signal_family(pid_t leader, int number);
+  // It returns, or a signal ends it: at once, or when it is stuck no more.
+  void end(pid_t pid, int code, int signal);
   void ended(pid_t pid, const Exit& exit);
   void stop();  // the host went down: all processes are gone, unheard
+
+  // As the kernel does when memory runs out.
+  Result<void> kill_for_memory(pid_t pid);
+  uint64_t memory_kills() const { return memory_kills_; }
+  // It waits in the kernel, as for a dead disk: what would end it does so only when it comes back.
+  void set_stuck(pid_t pid, bool stuck);
+  char state_of(pid_t pid) const;  // 'S', or 'D' when it is stuck; 0 when it has ended
 
   // The parent holds a Process for it: its exit status is kept.
   void set_owned(pid_t pid, bool owned);
@@ -36,6 +45,8 @@ class ProcessTable {
   std::vector<pid_t> descendants(pid_t pid, std::span<const pid_t> spare) const;
   bool childless(pid_t pid) const;
   std::vector<pid_t> family(pid_t leader) const;
+  // Their age; a host is charged for its processes together, and their memory is not counted.
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) const;
   size_t reap_orphans(pid_t parent);
 
   Result<void> add_group(const std::string& name);
@@ -55,8 +66,11 @@ class ProcessTable {
     pid_t parent = 0;
     pid_t family = 0;  // the number of who began its session
     std::string group;
+    Instant began{};
     int parent_death_signal = 0;
     bool owned = false;
+    bool stuck = false;
+    std::optional<Exit> late_end;  // that came while it was stuck
   };
   pid_t reaper_of(pid_t pid) const;
   void orphan_children(pid_t pid);
@@ -67,6 +81,7 @@ class ProcessTable {
   std::set<std::string> groups_;
   List<Until> waiting_;
   pid_t next_pid_ = kFirstPid + 1;
+  uint64_t memory_kills_ = 0;
 };
 
 class ProcessTable::Until final : public Waiter {

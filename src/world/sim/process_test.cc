@@ -75,6 +75,27 @@ Exit run_to_end(std::vector<std::string> arguments, int number = 0) {
   return exit;
 }
 
+Task<Result<void>> look_at_age(Processes& processes, Clock& clock, Usage& usage, size_t& left) {
+  CO_TRY(auto process, processes.spawn({.arguments = {"sleep"}}));
+  CO_TRY_DO(co_await clock.sleep(3s));
+  const pid_t pid = process->pid();
+  usage = processes.usage_of(std::span(&pid, 1))[pid];
+  CO_TRY_DO(process->signal(SIGKILL));
+  CO_TRY(const Exit exit, co_await process->wait());
+  static_cast<void>(exit);
+  left = processes.usage_of(std::span(&pid, 1)).size();
+  co_return {};
+}
+
+TEST_CASE("a process has an age, until it has ended") {
+  ProcessWorld world;
+  Usage usage;
+  size_t left = 1;
+  REQUIRE(world.sim.run(look_at_age(world.processes, world.sim.host(0).clock(), usage, left), 1h));
+  CHECK(usage.age >= 3s);
+  CHECK(left == 0);
+}
+
 TEST_CASE("a process returns its code, or the signal that ended it") {
   CHECK(run_to_end({"exit", "a", "b"}).code == 3);
   CHECK(run_to_end({"sleep"}).code == 0);

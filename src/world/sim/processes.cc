@@ -36,7 +36,9 @@ class SimGroup final : public ProcessGroup {
   ~SimGroup() override { table_.remove_group(name_); }
 
   const std::string& name() const override { return name_; }
+  bool as_new() override { return !killed_ && table_.members(name_).empty(); }
   Result<void> kill() override {
+    killed_ = true;
     for (const pid_t pid : table_.members(name_)) TRY_DO(table_.signal(pid, SIGKILL));
     return {};
   }
@@ -49,6 +51,7 @@ class SimGroup final : public ProcessGroup {
  private:
   ProcessTable& table_;
   std::string name_;
+  bool killed_ = false;
 };
 
 }  // namespace
@@ -91,7 +94,17 @@ Result<void> SimProcesses::signal(pid_t pid, int number) {
   return host_.process_table().signal(pid, number);
 }
 
+Result<uint64_t> SimProcesses::memory_kills(const ProcessGroup*) {
+  return host_.process_table().memory_kills();
+}
+
+char SimProcesses::state_of(pid_t pid) { return host_.process_table().state_of(pid); }
+
 std::string SimProcesses::name_of(pid_t pid) { return host_.process_table().name_of(pid); }
+
+std::map<pid_t, Usage> SimProcesses::usage_of(std::span<const pid_t> leaders) {
+  return host_.process_table().usage_of(leaders);
+}
 
 size_t SimProcesses::reap_orphans() { return host_.process_table().reap_orphans(pid_); }
 

@@ -20,11 +20,14 @@ class SimProcesses final : public Processes {
   bool childless() override;
   Result<void> signal(pid_t pid, int number) override;
   bool family_lives(pid_t leader) override;
+  std::map<pid_t, Usage> usage_of(std::span<const pid_t> leaders) override;
   size_t reap_orphans() override;
   Result<std::unique_ptr<ProcessGroup>> create_group(std::string name) override;
   Result<std::unique_ptr<ProcessGroup>> open_group(std::string name) override;
   pid_t own_pid() const override { return pid_; }
+  Result<uint64_t> memory_kills(const ProcessGroup* group) override;
   std::string name_of(pid_t pid) override;
+  char state_of(pid_t pid) override;
   uid_t own_uid() const override { return user_; }
 
  private:

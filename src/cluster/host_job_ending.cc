@@ -1,0 +1,145 @@
+// How a job ends on a host: everything is asked to end, verified gone, and told, in that order.
+// What cannot be ended is told by name, again and again, until it is gone by itself: so long the
+// head gives its slots to nobody.
+#include <algorithm>
+
+#include "base/log.h"
+#include "cluster/end_descendants.h"
+#include "cluster/host_job.h"
+
+namespace tutti {
+namespace {
+
+// After everything has ended, for pipes that somebody else holds.
+constexpr Duration kOutputPatience = 500ms;
+// Between tries to end what could not be ended.
+constexpr Duration kLeftoverPause = 5s;
+// Until the head has heard that it is gone.
+constexpr Duration kReleasePause = 1s;
+
+}  // namespace
+
+// Those who were told to end do not, and what should take their place cannot be started.
+void HostJob::give_up_stuck() {
+  std::string stuck;
+  for (const auto& [process, local] : processes_)
+    if (local.stopping && local.phase != Phase::exited)
+      stuck += (stuck.empty() ? "" : ", ") + name_process(world_.processes(), local.pid);
+  give_up_at_ = kNever;
+  if (stuck.empty()) return;
+  TUTTI_LOG(error, "cannot be ended", {{"job", job_}, {"processes", stuck}});
+  const RangeSet waiting = std::exchange(pending_, {});
+  for (const ProcessId process : waiting.members()) {
+    Local& local = processes_[process];
+    local = Local{.epoch = epoch(), .phase = Phase::exited, .slot = local.slot};
+    local.row.set_what(cluster::Row::NOT_STARTED);
+    local.row.set_message(fmt::format("processes {} of before do not end even when killed", stuck));
+    local.row.set_count(static_cast<uint64_t>(Code::unavailable));
+    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+  }
+  report_again();
+}
+
+// False when the agent ends before that.
+Task<bool> HostJob::wait_for_ends() {
+  while (adopting_) {
+    auto woken = co_await alarm_.until(kNever);
+    if (!woken) co_return false;
+  }
+  if (keeper_ == nullptr || running().empty()) co_return true;
+  stop(running(), Duration(end_->grace_ns()), end_->signal());
+  while (keeper_ != nullptr && !running().empty() && world_.clock().now() < give_up_at_) {
+    auto woken = co_await alarm_.until(give_up_at_);
+    if (!woken) co_return false;
+  }
+  co_return true;
+}
+
+// The keeper's word that nothing is left; what is left, else.
+Task<bool> HostJob::reset_keeper() {
+  resetting_ = true;
+  reset_answer_.reset();
+  keeper_->send(KeeperMessage::reset, keeper::Reset());
+  while (keeper_ != nullptr && !reset_answer_) {
+    auto woken = co_await alarm_.until(kNever);
+    if (!woken) co_return false;
+  }
+  left_behind_ = reset_answer_.value_or("");
+  co_return true;
+}
+
+void HostJob::report_end(bool to_head) {
+  cluster::JobReport report;
+  report.set_job(job_);
+  cluster::Row& row = *report.add_rows();
+  row.set_what(left_behind_.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
+  row.set_message(left_behind_);
+  set_pairs(RangeSet(host_.node()), row.mutable_hosts());
+  host_.report(directive_.coordinator(), report);
+  if (to_head) host_.report_to_head(report);
+}
+
+// The head holds slots for what was left behind: it must hear that this is over.
+Task<bool> HostJob::wait_for_release() {
+  while (!released_) {
+    report_end(true);
+    auto woken = co_await alarm_.until(world_.clock().now() + kReleasePause);
+    if (!woken) co_return false;
+  }
+  co_return true;
+}
+
+Task<void> HostJob::end_everything() {
+  pending_ = RangeSet();
+  next_.reset();
+  if (epoch() != 0) {
+    // Once the keeper has forgotten the job, nobody may take it for one that never began.
+    cluster::HostRecord ending = record();
+    ending.set_ending(true);
+    ending.set_end_grace_ns(end_->grace_ns());
+    ending.set_end_signal(end_->signal());
+    ending.set_last_epoch(end_->epoch());
+    auto logged = co_await host_.log(std::move(ending));
+    if (!logged) co_return;
+  }
+  const bool waited = co_await wait_for_ends();
+  if (!waited) co_return;
+  bool was_left = false;
+  const bool is_empty = keeper_ != nullptr && keeper_->is_empty();
+  if (is_empty) keeper_->forget_job();
+  while (keeper_ != nullptr && !is_empty) {
+    const bool answered = co_await reset_keeper();
+    if (!answered) co_return;
+    if (left_behind_.empty()) break;
+    if (!std::exchange(was_left, true)) {
+      TUTTI_LOG(error, "left behind", {{"job", job_}, {"what", left_behind_}});
+      co_await output_->finish(kOutputPatience);
+    }
+    report_end(true);
+    const Instant again = world_.clock().now() + kLeftoverPause;
+    auto slept = co_await world_.clock().sleep_until(again);
+    if (!slept) co_return;
+  }
+  if (!was_left) co_await output_->finish(kOutputPatience);
+  if (Strand::current()->cancelled()) co_return;
+  if (keeper_ != nullptr) {
+    keeper_->set_user(nullptr);
+    host_.give_keeper_back(*std::exchange(keeper_, nullptr));
+  }
+  left_behind_.clear();
+  if (was_left) {
+    const bool released = co_await wait_for_release();
+    if (!released) co_return;
+  }
+  cluster::HostRecord gone;
+  gone.set_job(job_);
+  gone.set_ended(true);
+  gone.set_last_epoch(end_->epoch());
+  *gone.mutable_directive() = directive_;
+  gone.mutable_directive()->clear_spec();
+  host_.log_soon(gone);
+  report_end(false);
+  over_ = true;
+}
+
+}  // namespace tutti

@@ -1,0 +1,113 @@
+// How the processes of a job on a host are doing: whether they get on, whether services are well.
+#include <algorithm>
+#include <csignal>
+
+#include "cluster/host_job.h"
+#include "cluster/keeper_messages.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kStallPause = 1s;
+// A rank that was slow before is given as many times its longest silence.
+constexpr int kSilenceFactor = 4;
+
+}  // namespace
+
+// A process runs: it was started just now, or found by a new agent.
+void HostJob::begins(ProcessId process, Local& local) {
+  local.moved = world_.clock().now();
+  const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+  if (role.hang_after_ns() > 0 && stalls_at_ == kNever) stalls_at_ = local.moved + kStallPause;
+  if (!role.has_health()) return;
+  HealthChecks::Owner& owner = *this;
+  if (health_ == nullptr) health_ = std::make_unique<HealthChecks>(world_, owner);
+  health_->watch(process, role.health());
+}
+
+void HostJob::stalls(Local& local, std::string why) {
+  local.stalled = true;
+  local.row.set_message(std::move(why));
+  report_due_ = true;
+}
+
+// A rank that gets nowhere any more. How long that takes is known from how long it took before,
+// never less than what the job allows. Both its counters are signs of life.
+void HostJob::look_for_stalls() {
+  const Instant now = world_.clock().now();
+  stalls_at_ = now + kStallPause;
+  if (pages_ == nullptr) return;
+  for (auto& [process, local] : processes_) {
+    const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+    if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
+    const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
+    if (page == nullptr) continue;
+    const uint64_t progress = progress_of(*page) + step_of(*page);
+    if (progress != local.progress) {
+      // The first time it also loads and compiles, which says nothing of the times after.
+      if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
+      local.progress = progress;
+      local.moved = now;
+      continue;
+    }
+    const Duration allowed =
+        std::max(Duration(role.hang_after_ns()), kSilenceFactor * local.longest);
+    if (local.stalled || local.stopping || now - local.moved < allowed) continue;
+    stalls(local, fmt::format("made no progress for {}", format_duration(allowed)));
+  }
+}
+
+void HostJob::on_health() {
+  for (auto& [process, local] : processes_) {
+    if (local.phase != Phase::running || local.stopping) continue;
+    std::string ill = health_->ill(process);
+    if (!ill.empty() && !local.stalled) stalls(local, std::move(ill));
+    if (health_->well(process) && !std::exchange(local.well, true)) report_due_ = true;
+  }
+  alarm_.ring();
+}
+
+// In the job's containment, with what its process was given; what it prints is nobody's.
+void HostJob::run_check(ProcessId process) {
+  if (keeper_ == nullptr) return health_->on_command(process, "its keeper is gone");
+  const size_t role = numbers_->role_of(process);
+  keeper::Spawn spawn = common_spawn(role);
+  add_epoch_settings(role, spawn);
+  spawn.set_epoch(epoch());
+  *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).health().command();
+  spawn.set_output(keeper::Spawn::NOTHING);
+  spawn.clear_control_arena();
+  add_rank(process, spawn).set_rank(kFirstCheck + process);
+  asked_.push_back({.processes = RangeSet(kFirstCheck + process)});
+  keeper_->send(KeeperMessage::spawn, spawn);
+}
+
+void HostJob::kill_check(ProcessId process) {
+  if (keeper_ == nullptr) return;
+  keeper::End end;
+  end.add_ranks(kFirstCheck + process);
+  end.set_number(SIGKILL);
+  keeper_->send(KeeperMessage::end, end);
+}
+
+void HostJob::on_check_exited(const keeper::Exited::Rank& rank) {
+  acknowledge(rank.sequence());
+  const Exit exit = to_exit(rank);
+  if (health_ == nullptr) return;
+  health_->on_command(rank.rank() - kFirstCheck,
+                      exit.ok() ? "" : fmt::format("its check ended with {}", exit.text()));
+}
+
+void HostJob::on_check_refused(uint32_t rank, const Error& why) {
+  if (health_ != nullptr) health_->on_command(rank - kFirstCheck, why.text());
+}
+
+// Whether the keeper has tried all that it was told to start, but for checks.
+bool HostJob::all_tried() const {
+  return pending_.empty() && !adopting_ && std::ranges::none_of(asked_, [](const Asked& asked) {
+           return asked.what == Asked::What::assign ||
+                  (asked.what == Asked::What::ranks && !is_check(asked.processes.front()));
+         });
+}
+
+}  // namespace tutti
