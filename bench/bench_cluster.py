@@ -7,7 +7,6 @@ alone). Ours are durable: each submission, placement and end is synced by the he
 end by the agent, before it is told.
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import cluster_spares
 from bench_launch import (
     QUICK_PATIENCE_S,
     TORCH,
@@ -140,8 +140,7 @@ def run(quick: bool) -> Iterator[Case]:
         yield from many_jobs(tutti, environment, quick)
         with slurm.running(SLOTS) as controller:
             yield from against_slurm(tutti, environment, controller, quick)
-    if importlib.util.find_spec("cluster_spares") is not None:
-        yield from importlib.import_module("cluster_spares").cases(quick)
+    yield from cluster_spares.cases(quick)
 
 
 def ours(tutti: Path, environment: dict[str, str], *command: str | Path) -> Launcher:
