@@ -68,10 +68,9 @@ def test_a_rank_that_ran_out_of_memory_is_told_from_one_that_was_killed(
 
 
 def test_a_job_is_started_again_as_often_as_it_may_run_out_of_memory(
-    small_memory: list[str], tmp_path: Path
+    small_memory: list[str], empty_cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster = Cluster(uuid.uuid4().hex)
-    machine = cluster.head
+    machine = empty_cluster.head
     machine.command = [*small_memory, str(TUTTI)]
     machine.well("up", "--name", "one", "--slots", "8")
     file = tmp_path / "job.toml"
@@ -86,4 +85,3 @@ def test_a_job_is_started_again_as_often_as_it_may_run_out_of_memory(
     job = machine.job(1)
     assert (job["state"], job["restarts"]) == ("failed", 2)
     assert job["culprit"]["error"] == "out of memory"
-    cluster.end()
