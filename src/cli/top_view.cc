@@ -54,9 +54,11 @@ std::string_view code_of(Tone tone) {
 std::string as_fits(const std::vector<std::string>& pieces, size_t columns) {
   std::string line;
   for (const std::string& piece : pieces) {
-    const std::string longer = line.empty() ? piece : line + std::string(kGap) + piece;
+    std::string longer = line;
+    if (!line.empty()) longer += kGap;
+    longer += piece;
     if (width_of(longer) > columns) break;
-    line = longer;
+    line = std::move(longer);
   }
   return line;
 }

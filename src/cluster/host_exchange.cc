@@ -139,7 +139,7 @@ std::optional<ExchangeAnswer> HostExchange::answer_barrier(Call& call) {
   if (barrier.round != request.round || barrier.gang_epoch != call.gang_epoch)
     barrier = {.round = request.round, .gang_epoch = call.gang_epoch};
   if (!barrier.refused.empty()) {
-    const ExchangeAnswer refused = refuse(Code::unavailable, barrier.refused);
+    ExchangeAnswer refused = refuse(Code::unavailable, barrier.refused);
     barriers_.erase(name);
     return refused;
   }

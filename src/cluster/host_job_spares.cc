@@ -12,7 +12,6 @@ namespace {
 
 // A spare's number tells its role, also to the next agent.
 constexpr uint32_t kRoleShift = 16;
-constexpr uint32_t kNumbers = 1 << kRoleShift;
 // A spare that dies by itself is likely to do so again.
 constexpr Duration kFirstPause = 1s;
 constexpr Duration kLongestPause = 1min;
