@@ -95,7 +95,7 @@ std::string_view own_cgroup(std::string_view own_groups, std::string_view contro
 }
 
 std::string CgroupMount::folder_of(std::string_view own) const {
-  const std::string_view shown = root == "/" ? "" : root;
+  const std::string_view shown = root == "/" ? std::string_view() : std::string_view(root);
   const bool inside = own.starts_with(shown) && own.find("/..") == std::string_view::npos &&
                       (own.size() == shown.size() || own[shown.size()] == '/');
   const bool below = inside && own.size() > shown.size() + 1;
