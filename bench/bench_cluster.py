@@ -80,7 +80,7 @@ def jobs_per_s(tutti: Path, environment: dict[str, str], count: int) -> float:
 
 
 class Sbatch:
-    """Jobs of Slurm, from the first submission until the queue is empty again."""
+    """Jobs of Slurm, from the first submission until nothing is left to do."""
 
     POLL_S = 0.05  # asking more often would take time from what is measured
 
@@ -90,7 +90,7 @@ class Sbatch:
         self.as_array = as_array
 
     def jobs_per_s(self) -> float:
-        self._drain()
+        self._wait()
         command = ["sbatch", "--output=/dev/null", "--error=/dev/null", f"--wrap={TRUE}"]
         start = time.perf_counter()
         if self.as_array:
@@ -98,15 +98,11 @@ class Sbatch:
         else:
             for _ in range(self.count):
                 self.slurm.output_of(*command)
-        self._drain()
+        self._wait()
         return self.count / (time.perf_counter() - start)
 
-    def _drain(self) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while self.slurm.output_of("squeue", "-h", "-o", "%i").strip():
-            if time.monotonic() > until:
-                raise RuntimeError("slurm does not come to the end of its queue")
-            time.sleep(self.POLL_S)
+    def _wait(self) -> None:
+        self.slurm.wait_until_idle(PATIENCE_S, self.POLL_S)
 
 
 class Srun(Launcher):
@@ -117,11 +113,7 @@ class Srun(Launcher):
         self.slurm = controller
 
     def milliseconds(self) -> float:
-        until = time.monotonic() + PATIENCE_S
-        while self.slurm.output_of("sinfo", "-h", "-o", "%T").strip() != "idle":
-            if time.monotonic() > until:
-                raise RuntimeError("slurm's node does not become idle")
-            time.sleep(0.02)
+        self.slurm.wait_until_idle(PATIENCE_S, pause_s=0.02)
         return super().milliseconds()
 
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,18 @@ class Slurm:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
+    def wait_until_idle(self, patience_s: float, pause_s: float) -> None:
+        """No job, and all processors given back. A controller that is too busy to say is not."""
+
+        def idle() -> bool:
+            try:
+                busy = self.output_of("squeue", "-h", "-o", "%i").strip()
+                return not busy and self.output_of("sinfo", "-h", "-o", "%T").strip() == "idle"
+            except (RuntimeError, subprocess.TimeoutExpired):
+                return False
+
+        _wait_for(idle, f"slurm is not idle: {_last_words(self.folder)}", patience_s, pause_s)
+
 
 @contextmanager
 def running(cpus: int, scheduler: str = "sched/builtin") -> Iterator[Slurm | Missing]:
@@ -89,11 +101,12 @@ def running(cpus: int, scheduler: str = "sched/builtin") -> Iterator[Slurm | Mis
     folder = Path(tempfile.mkdtemp(prefix="slurm"))
     with ExitStack() as at_the_end:
         at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        at_the_end.callback(_end_steps, folder)
         slurm = Slurm(os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}, folder)
         try:
             _configure(folder, cpus, scheduler)
             _start(slurm, at_the_end)
-            _wait_until_idle(slurm)
+            slurm.wait_until_idle(PATIENCE_S, pause_s=0.05)
         except RuntimeError as error:
             yield Missing(f"slurm does not start here: {error}")
             return
@@ -169,14 +182,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_until_idle(slurm: Slurm) -> None:
-    def idle() -> bool:
+def _end_steps(folder: Path) -> None:
+    """What slurmd started stays when it is ended: whoever has our configuration is ours."""
+    mark = f"SLURM_CONF={folder}/".encode()
+    for status in Path("/proc").glob("[0-9]*/environ"):
         try:
-            return slurm.output_of("sinfo", "-h", "-o", "%T").strip() == "idle"
-        except (RuntimeError, subprocess.TimeoutExpired):
-            return False
-
-    _wait_for(idle, f"its node does not come up: {_last_words(slurm.folder)}")
+            if mark in status.read_bytes():
+                os.kill(int(status.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
 
 
 def _last_words(folder: Path) -> str:
@@ -185,9 +199,11 @@ def _last_words(folder: Path) -> str:
     return lines[-1] if lines else "nothing in its logs"
 
 
-def _wait_for(done, why: str) -> None:
-    until = time.monotonic() + PATIENCE_S
+def _wait_for(
+    done: Callable[[], bool], why: str, patience_s: float = PATIENCE_S, pause_s: float = 0.05
+) -> None:
+    until = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > until:
             raise RuntimeError(why)
-        time.sleep(0.05)
+        time.sleep(pause_s)
