@@ -125,7 +125,9 @@ STALE = """
         try:
             exchange.barrier("never") if rank else time.sleep(1000)
         except tutti.exchange.EpochOver as error:
-            pathlib.Path(f"over.{rank}").write_text(str(error))
+            # Whole, or not at all: this process is being ended.
+            pathlib.Path(f"telling.{rank}").write_text(str(error))
+            os.rename(f"telling.{rank}", f"over.{rank}")
         time.sleep(1000)
     exchange.put(f"new/{rank}", life.encode())
     assert exchange.get(f"new/{(rank + 1) % 4}") == life.encode()
