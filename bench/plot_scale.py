@@ -1,4 +1,4 @@
-"""Draws docs/scale-*.svg and prints the tables of docs/scale.md, from runs of the simulator.
+"""Draws docs/scale-*.svg and prints tables of how a cluster scales, from runs of the simulator.
 
     python bench/plot_scale.py [--most HOSTS]
 

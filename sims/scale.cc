@@ -1,4 +1,4 @@
-// One job over the whole cluster, at any size, and what it takes: the figures of docs/scale.md.
+// One job over the whole cluster, at any size, and what it takes, as bench/bench_scale.py tells it.
 //
 // All hosts boot, hang themselves into the tree and idle; then a gang takes every slot but those
 // of a few spare hosts, one of its hosts dies and is replaced, and everything ends. With `--faults`
