@@ -42,7 +42,6 @@ struct Meetings {
   std::set<Call> arrived;  // their calls, before they are made
   std::set<Call> put;
   std::set<std::pair<uint32_t, pid_t>> alive;  // host and process
-  uint64_t passed = 0;
 };
 
 // One worker, in one life.
@@ -117,7 +116,7 @@ std::string value_of(const Meetings::Call& call) {
 
 // All of the gang were there, in lives of this epoch of it.
 void check_meeting(Rank& rank, uint64_t round) {
-  ++rank.meetings.passed;
+  TUTTI_PROBE("exchange: a barrier opened");
   for (uint32_t other = 0; other < rank.size; ++other) {
     const auto first = rank.meetings.arrived.lower_bound({rank.job, round, other, rank.gang_epoch});
     const bool there = first != rank.meetings.arrived.end() && first->job == rank.job &&
@@ -219,10 +218,9 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
     spec.mutable_roles(0)->set_command(0, "meet");
     stage->submit(std::move(spec));
   }
-  const bool calm = sim.options().faults.name == "none";
   Scope troubles;
   troubles.spawn(trouble(*stage, *meetings, random));
-  if (!calm) CO_TRY_DO(co_await suffer(sim, length));
+  if (sim.options().faults.name != "none") CO_TRY_DO(co_await suffer(sim, length));
   CO_TRY_DO(co_await troubles.join());
   CO_TRY_DO(co_await stage->all_over(kPatience));
   if (sim.failure()) co_return {};
@@ -231,7 +229,6 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   if (!meetings->alive.empty())
     sim.check(false, "{} workers have no owner, as {} on host {}", meetings->alive.size(),
               meetings->alive.begin()->second, meetings->alive.begin()->first);
-  sim.check(!calm || meetings->passed != 0, "nobody met anybody");
   co_return {};
 }
 

@@ -3,6 +3,7 @@
 // All hosts boot, hang themselves into the tree and idle; then a gang takes every slot but those
 // of a few spare hosts, one of its hosts dies and is replaced, and everything ends. With `--faults`
 // the plan's faults come between boot and launch.
+#include "cluster/job_layout.h"
 #include "sims/cluster_stage.h"
 #include "sims/scenarios.h"
 
@@ -16,17 +17,20 @@ constexpr Duration kLook = 10ms;
 constexpr uint32_t kMostHostsOfMany = 200'000;
 constexpr uint32_t kManySlots = 8;
 
+// Only then do agents die apart from their hosts.
+bool has_faults(const Simulator& sim) { return sim.options().faults.name != "none"; }
+
 class Launch {
  public:
   explicit Launch(Simulator& sim)
       : sim_(sim),
         slots_(sim.hosts() > kMostHostsOfMany ? 1 : kManySlots),
         stage_(std::make_shared<ClusterStage>(
-            sim, StageOptions{.slots = slots_, .agents_restart = false})) {}
+            sim, StageOptions{.slots = slots_, .agents_restart = has_faults(sim)})) {}
 
   Task<Result<void>> run(Duration length) {
     CO_TRY_DO(co_await boot());
-    if (sim_.options().faults.name != "none") {
+    if (has_faults(sim_)) {
       CO_TRY_DO(co_await suffer(sim_, length));
       CO_TRY_DO(co_await until_whole());
     }
@@ -56,7 +60,7 @@ class Launch {
     return stage_->head() != nullptr && stage_->head()->tree().alive().size() == sim_.hosts();
   }
   bool is_running() const { return job_->running_at_ns != 0; }
-  bool is_replaced() const { return stage_->lives() == processes_ + slots_; }
+  bool is_replaced() const { return stage_->lives() >= processes_ + slots_; }
   bool is_over() const { return job_->final_state.has_value(); }
   Task<Result<void>> until_whole() { return until(&Launch::is_whole, "the tree"); }
 
@@ -93,7 +97,11 @@ class Launch {
   // Not the coordinator's; that is another scenario.
   Task<Result<void>> lose_a_host() {
     if (sim_.failure()) co_return {};
-    const uint32_t victim = sim_.hosts() / 2;
+    auto info = stage_->head()->info(job_->id);
+    if (!sim_.check(info.has_value(), "the head does not know its job")) co_return {};
+    RangeSet members = nodes_of(info->layout());
+    members.remove(info->coordinator());
+    const uint32_t victim = members.at(members.size() / 2);
     const int64_t begin_ns = sim_.now_ns();
     sim_.crash(victim);
     CO_TRY_DO(co_await until(&Launch::is_replaced, "the replacement"));

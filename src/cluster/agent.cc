@@ -58,6 +58,8 @@ Task<Result<void>> Agent::begin() {
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the agent's log"));
   log_ = std::move(*log);
+  auto found = co_await find_keepers();
+  if (!found) co_return fail(found.error().context("look for keepers of before"));
   AgentPlace& place = beginning_->place;
   auto listener = co_await world_.network().listen(std::move(place.listen));
   if (!listener) co_return fail(listener.error().context("listen for the tree"));

@@ -62,9 +62,10 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   size_t idle_keepers() const { return idle_keepers_.size(); }
 
  private:
-  // Of an agent before us, in the log.
+  // Of an agent before us.
   struct Found {
     AgentPlace place;
+    std::vector<std::string> keepers;  // names of their sockets
     std::map<uint64_t, cluster::HostRecord> jobs;
     std::map<uint64_t, std::vector<cluster::ExchangeRecord>> exchanges;
     std::map<uint64_t, cluster::CoordinatorRecord> coordinators;
@@ -79,6 +80,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   };
 
   Task<Result<void>> begin();
+  Task<Result<void>> find_keepers();
   Task<void> let_go();
 
   // TreeUser (agent.cc).

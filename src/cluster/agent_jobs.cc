@@ -205,12 +205,19 @@ Task<std::unique_ptr<KeeperSession>> Agent::connect_keeper(std::string path) {
                                             nullptr, path);
 }
 
+// An agent that cannot look must not go on: it would take what lives for dead, and nobody would own
+// it.
+Task<Result<void>> Agent::find_keepers() {
+  auto names = co_await world_.disk().list(options_->folder + "/keepers");
+  if (names) beginning_->keepers = std::move(*names);
+  if (!names && names.error().code() != Code::not_found) co_return fail(std::move(names).error());
+  co_return {};
+}
+
 // What an agent before us left: keepers with jobs, keepers without, and jobs without a keeper.
 Task<void> Agent::adopt_all() {
   std::map<std::string, KeeperSession*> by_path;
-  auto names = co_await world_.disk().list(options_->folder + "/keepers");
-  const std::vector<std::string> paths = names.value_or(std::vector<std::string>());
-  for (const std::string& name : paths) {
+  for (const std::string& name : beginning_->keepers) {
     std::string path = fmt::format("{}/keepers/{}", options_->folder, name);
     auto keeper = co_await connect_keeper(path);
     if (keeper == nullptr) {
