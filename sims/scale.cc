@@ -52,7 +52,9 @@ class Launch {
     const Instant late = sim_.clock().now() + kPatience;
     while (!(this->*holds)() && !sim_.failure()) {
       CO_TRY_DO(co_await sim_.clock().sleep(kLook));
-      sim_.check(sim_.clock().now() < late, "{} takes too long", what);
+      if (sim_.clock().now() < late) continue;
+      const std::string now = job_ == nullptr ? "no job yet" : stage_->describe(*job_);
+      sim_.check(false, "{} takes too long: {}", what, now);
     }
     co_return {};
   }

@@ -62,14 +62,27 @@ Task<Result<void>> run_member(SimHost& host, std::shared_ptr<Ledger> ledger) {
   co_return co_await member.run();
 }
 
+// Whom a node believes below itself hangs there: of others nobody would notice that they die.
+void check_claims(Simulator& sim, const Ledger& ledger) {
+  std::vector<uint64_t> below(sim.hosts(), 1);
+  for (uint32_t host = sim.hosts() - 1; host > 0; --host)
+    below[ledger.nodes[host]->above()] += below[host];
+  for (uint32_t host = 0; host < sim.hosts(); ++host)
+    sim.check(ledger.nodes[host]->alive().size() == below[host],
+              "node {} believes that {} hang below it, but {} do", host,
+              ledger.nodes[host]->alive().text(), below[host]);
+}
+
 void check_whole(Simulator& sim, const Ledger& ledger) {
   const RangeSet everyone(0, sim.hosts() - 1);
   for (uint32_t host = 0; host < sim.hosts(); ++host) {
     if (!sim.check(ledger.nodes[host] != nullptr, "host {} runs no node", host)) return;
-    if (host != 0) sim.check(!ledger.nodes[host]->is_root(), "node {} hangs nowhere", host);
+    if (host != 0 && !sim.check(!ledger.nodes[host]->is_root(), "node {} hangs nowhere", host))
+      return;
   }
   const RangeSet& known = ledger.nodes[0]->alive();
   sim.check(known == everyone, "the head misses {}", everyone.minus(known).text());
+  check_claims(sim, ledger);
 }
 
 Task<Result<void>> check_messages(Simulator& sim, Ledger& ledger) {

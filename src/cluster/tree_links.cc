@@ -87,9 +87,10 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
     return {};  // it leaves; one that stays silent is cut
   }
   alive.add(*admitted);
+  RangeSet gone;
   if (before != nullptr) {
-    // The same agent connected anew: what hung below it does so still.
-    before->alive = RangeSet();
+    // The same agent connected anew. It lost meanwhile whom it does not name any more.
+    gone = std::exchange(before->alive, {}).minus(alive);
     before->node = kNobody;
     before->cut(Error(Code::unavailable, "it connected anew"));
   }
@@ -99,6 +100,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   link.peer.reset();
   std::ranges::stable_sort(children_, {}, &TreeLink::node);
   for (Orphans& orphans : orphans_) orphans.nodes.remove(alive);
+  drop_alive(std::move(gone));
   add_alive(alive);
   tree::Envelope envelope;
   *envelope.mutable_welcome() = welcome_for(link.node);
