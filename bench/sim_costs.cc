@@ -4,7 +4,9 @@
 //
 // Processor time is what getrusage says this process and its children used, so that other programs
 // disturb it little. Latencies and bandwidths of a network between machines cannot be measured on
-// one: those are written as the built-in table assumes them.
+// one: those are written as the built-in table assumes them. With a folder as second argument the
+// table is of a cluster within this machine: latencies are those of its loopback and of its sockets
+// from one process to another, the disk is the one of the folder.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -13,8 +15,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -145,6 +149,75 @@ void measure_disk(CostTable& table) {
   close(file);
 }
 
+double wall_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+double median_wall_ns(int times, const std::function<void()>& work) {
+  std::vector<double> spans;
+  for (int i = 0; i < times; ++i) {
+    const double begin = wall_ns();
+    work();
+    spans.push_back(wall_ns() - begin);
+  }
+  std::ranges::nth_element(spans, spans.begin() + times / 2);
+  return spans[static_cast<size_t>(times / 2)];
+}
+
+// From a process that writes to one that was asleep, waiting for it.
+double latency_ns(int ours, int theirs) {
+  const pid_t pid = fork();
+  char byte = 0;
+  if (pid == 0) {
+    close(ours);
+    while (read(theirs, &byte, 1) == 1 && write(theirs, &byte, 1) == 1) {
+    }
+    _exit(0);
+  }
+  close(theirs);
+  const double both_ways = median_wall_ns(2'000, [&] {
+    usleep(50);  // long enough for it to sleep
+    TUTTI_ASSERT(write(ours, &byte, 1) == 1 && read(ours, &byte, 1) == 1, "echo");
+  });
+  close(ours);
+  waitpid(pid, nullptr, 0);
+  return (both_ways - median_wall_ns(2'000, [] { usleep(50); })) / 2;
+}
+
+void measure_latencies_here(CostTable& table) {
+  sockaddr_in address{};
+  const int listener = listen_on_loopback(address);
+  const Ends loopback = connect_pair(listener, address);
+  const int on = 1;
+  setsockopt(loopback.server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const double network = latency_ns(loopback.client, loopback.server);
+  table.within_rack_ns = table.between_racks_ns =
+      std::max(0.0, network - table.send_ns - table.receive_ns);
+  close(listener);
+  std::array<int, 2> pair{};
+  TUTTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) == 0, "a pair");
+  table.within_host_ns = std::max(0.0, latency_ns(pair[0], pair[1]) - table.send_ns);
+}
+
+void measure_disk_of(const std::string& folder, CostTable& table) {
+  std::string path = folder + "/tutti-costs-XXXXXX";
+  const int file = mkstemp(path.data());
+  TUTTI_ASSERT(file >= 0, "a file in that folder");
+  unlink(path.c_str());
+  std::array<char, 256> record{};
+  const auto add = [&] {
+    TUTTI_ASSERT(write(file, record.data(), record.size()) == ssize_t{record.size()}, "write");
+  };
+  table.disk_latency_ns = median_wall_ns(300, add);
+  table.disk_sync_ns = median_wall_ns(300, [&] {
+    add();
+    fdatasync(file);
+  });
+  close(file);
+}
+
 void print(const CostTable& table) {
   fmt::print(
       "# Made by bench_sim_costs. Processor time is measured, but for timer_ns and handshake_ns;\n"
@@ -170,5 +243,10 @@ int main(int argc, char** argv) {
   tutti::measure_network(table);
   tutti::measure_processes(table);
   tutti::measure_disk(table);
+  if (argc > 2) {
+    table.name = "here";
+    tutti::measure_latencies_here(table);
+    tutti::measure_disk_of(argv[2], table);
+  }
   tutti::print(table);
 }

@@ -21,6 +21,7 @@ extern const Scenario kThunderingRestart;
 extern const Scenario kExchange;
 extern const Scenario kSpares;
 extern const Scenario kScale;
+extern const Scenario kTurnaround;
 extern const Scenario kServices;
 extern const Scenario kStuck;
 extern const Scenario kEventLog;

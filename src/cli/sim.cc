@@ -28,6 +28,7 @@ struct Options {
   uint64_t seed = 1;
   uint64_t count = 1;
   std::optional<uint32_t> hosts;
+  uint32_t cores = 0;
   std::string faults = "none";
   std::string costs;
   std::vector<std::string> scale;
@@ -79,6 +80,7 @@ Result<Plan> make_plan(const Options& options) {
   TRY(plan.scenario, sims::find_scenario(options.scenario));
   plan.simulator.seed = options.seed;
   plan.simulator.memory_in_use = memory_in_use;
+  plan.simulator.cores = options.cores;
   plan.simulator.hosts = options.hosts.value_or(plan.scenario->hosts);
   if (plan.simulator.hosts > kMostHosts)
     return fail(Code::invalid, "--hosts is at most {}", kMostHosts);
@@ -98,6 +100,7 @@ std::string replay_command(const Options& options, const Plan& plan, uint64_t se
   std::string command = fmt::format("tutti sim {} --seed {} --hosts {} --faults {}",
                                     options.scenario, seed, plan.simulator.hosts, options.faults);
   if (!options.length.empty()) command += " --for " + options.length;
+  if (options.cores != 0) command += fmt::format(" --cores {}", options.cores);
   if (!options.costs.empty()) command += " --costs " + options.costs;
   for (const std::string& scale : options.scale) command += " --scale " + scale;
   return command;
@@ -218,6 +221,7 @@ int sim(int argc, char** argv) {
   app.add_option("--seed", options.seed, "what all chance is drawn from");
   app.add_option("--count", options.count, "run this many seeds, from --seed on");
   app.add_option("--hosts", options.hosts, "how many machines");
+  app.add_option("--cores", options.cores, "that they share; otherwise each has one of its own");
   app.add_option("--faults", options.faults, "none, light, heavy or a TOML file");
   app.add_option("--costs", options.costs, "a cost table of sims/costs/");
   app.add_option("--scale", options.scale, "ENTRY=FACTOR: multiply one entry of the cost table");

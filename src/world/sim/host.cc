@@ -58,7 +58,10 @@ void HostCore::charge(double ns) {
   auto whole = static_cast<int64_t>(ns);
   if (slow_percent_ != 100) [[unlikely]]
     whole = whole * slow_percent_ / 100;
-  ready_at_ns_ = std::max(ready_at_ns_, simulator_->now_ns_) + whole;
+  int64_t begin = std::max(ready_at_ns_, simulator_->now_ns_);
+  if (simulator_->shares_cores()) [[unlikely]]
+    begin = simulator_->take_core(begin, whole);
+  ready_at_ns_ = begin + whole;
 }
 
 void HostCore::do_arm(Timer& timer, Instant at) { simulator_->wheel_.insert(timer, true_ns(at)); }

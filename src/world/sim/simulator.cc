@@ -26,6 +26,7 @@ class Simulator::Call final : public ListNode, public SimEvent {
 Simulator::Simulator(SimulatorOptions options)
     : options_(std::move(options)), links_(options_.costs), director_(*this, kDirector) {
   hosts_.resize(options_.hosts);
+  cores_free_at_ns_.resize(options_.cores);
 }
 
 Simulator::~Simulator() {
@@ -160,6 +161,13 @@ void Simulator::call_soon(std::function<void()> action) {
   auto* call = new Call(std::move(action));
   calls_.push_back(*call);
   schedule(*call, director(), now_ns_);
+}
+
+int64_t Simulator::take_core(int64_t from_ns, int64_t ns) {
+  int64_t& free_at_ns = *std::ranges::min_element(cores_free_at_ns_);
+  const int64_t begin = std::max(from_ns, free_at_ns);
+  free_at_ns = begin + ns;
+  return begin;
 }
 
 void Simulator::check_failed(std::string what) {

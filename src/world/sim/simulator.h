@@ -36,6 +36,7 @@ class SimProcess;
 struct SimulatorOptions {
   uint64_t seed = 1;
   uint32_t hosts = 1;
+  uint32_t cores = 0;  // that all hosts share, as machines in one do; 0: each has one of its own
   CostTable costs = {};
   FaultPlan faults = {};
   std::function<uint64_t()> memory_in_use = {};  // by this process, for figures
@@ -109,6 +110,10 @@ class Simulator final : private TimerHost {
   const std::vector<Figure>& figures() const { return figures_; }
   uint64_t memory_in_use() const { return options_.memory_in_use ? options_.memory_in_use() : 0; }
 
+  // A core that is shared is taken for so long, from then on or when one is free: since when.
+  bool shares_cores() const { return !cores_free_at_ns_.empty(); }
+  int64_t take_core(int64_t from_ns, int64_t ns);
+
   // Faults, at once. Crashes come as an event of their own, never inside the caller.
   void crash(uint32_t index);
   void reboot(uint32_t index);
@@ -152,6 +157,7 @@ class Simulator final : private TimerHost {
   std::vector<std::string> notes_;
   std::vector<Figure> figures_;
   std::vector<std::unique_ptr<SimHost>> hosts_;
+  std::vector<int64_t> cores_free_at_ns_;  // of shared ones
   List<Call> calls_;
   SimHost director_;
 };
