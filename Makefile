@@ -4,6 +4,7 @@
 
 PYTHON := .venv/bin/python
 SEEDS ?= 1000
+SATURATE_S ?= 600
 SECONDS_EACH ?= 60
 
 help: ## Show this list
@@ -33,9 +34,10 @@ format: ## Rewrite the sources in the house format
 	@tools/setup build lint
 	@$(PYTHON) tools/lint.py --fix
 
-soak: ## Run the fault scenarios over many seeds (SEEDS=1000)
+soak: ## Run the fault scenarios over many seeds (SEEDS=1000), then saturate the cores
 	@tools/setup build
 	@tools/soak $(SEEDS)
+	@PYTHONPATH=python TUTTI_SATURATE_S=$(SATURATE_S) $(PYTHON) -m pytest -q tests/saturation_test.py
 
 fuzz: ## Run each fuzz target for a while (SECONDS_EACH=60)
 	@tools/setup build fuzz

@@ -91,6 +91,23 @@ ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
 }
 
 void ClusterStage::start() {
+  set_programs();
+  sim_.start_all();
+}
+
+Task<Result<void>> ClusterStage::start_over(Duration time) {
+  constexpr uint32_t kAtOnce = 1000;
+  set_programs();
+  for (uint32_t host = 0; host < sim_.hosts(); ++host) {
+    sim_.start(host);
+    if (host % kAtOnce != 0) continue;
+    const auto pause = Duration(to_ns(time) * kAtOnce / sim_.hosts());
+    CO_TRY_DO(co_await sim_.clock().sleep(pause));
+  }
+  co_return {};
+}
+
+void ClusterStage::set_programs() {
   const auto stage = shared_from_this();
   sim_.set_process("keeper", keeper_program);
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
@@ -102,7 +119,6 @@ void ClusterStage::start() {
     if (host.index() == 0) return stage->keep_head(host);
     return stage->options_.agents_restart ? stage->run_init(host) : stage->run_agent(host, host);
   });
-  sim_.start_all();
 }
 
 Task<int> ClusterStage::keeper_program(SimProcess& process) {

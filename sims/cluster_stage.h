@@ -48,6 +48,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   ClusterStage(Simulator& sim, StageOptions options);
 
   void start();
+  // The same, one host after the other.
+  Task<Result<void>> start_over(Duration time);
   // From now on the client submits it, and asks what became of it.
   SubmittedJob& submit(job::Spec spec);
   // Until every job is over.
@@ -69,6 +71,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
  private:
   class Worker;
   class Listed;
+  void set_programs();
   Task<Result<void>> run_head(SimHost& host);
   Task<Result<void>> keep_head(SimHost& host);
   Task<Result<void>> run_agent(World& world, SimHost& host);
