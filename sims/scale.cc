@@ -25,13 +25,22 @@ constexpr Duration kBootOver = 2s;            // so many hosts
 // Only then do agents die apart from their hosts.
 bool has_faults(const Simulator& sim) { return sim.options().faults.name != "none"; }
 
+uint32_t setting(Simulator& sim, const std::string& name, uint32_t usual) {
+  return std::max(1U, static_cast<uint32_t>(sim.setting(name, usual)));
+}
+
 class Launch {
  public:
   explicit Launch(Simulator& sim)
       : sim_(sim),
-        slots_(sim.hosts() > kManyHosts ? 1 : kSlots),
+        slots_(setting(sim, "slots", sim.hosts() > kManyHosts ? 1 : kSlots)),
+        most_processes_(
+            setting(sim, "processes", sim.hosts() > kManyHosts ? kMostProcesses : UINT32_MAX)),
+        payload_bytes_(setting(sim, "payload_bytes", 1)),
         stage_(std::make_shared<ClusterStage>(
-            sim, StageOptions{.slots = slots_, .agents_restart = has_faults(sim)})) {}
+            sim, StageOptions{.fan_out = setting(sim, "fan_out", kUsualFanOut),
+                              .slots = slots_,
+                              .agents_restart = has_faults(sim)})) {}
 
   Task<Result<void>> run(Duration length) {
     CO_TRY_DO(co_await boot());
@@ -89,11 +98,13 @@ class Launch {
   Task<Result<void>> launch() {
     const uint32_t spare_hosts = 1 + (sim_.hosts() - 1) / 100;
     processes_ = uint64_t{slots_} * (sim_.hosts() - 1 - spare_hosts);
-    if (sim_.hosts() > kManyHosts) processes_ = kMostProcesses;
+    processes_ = std::min<uint64_t>(processes_, most_processes_);
     job::Spec spec = gang_job(static_cast<uint32_t>(processes_), kPatience);
     job::Role& role = *spec.mutable_roles(0);
     role.set_strategy(job::ONE_FOR_ONE);
     for (job::Budget& budget : *role.mutable_budgets()) budget.set_delay_ns(0);
+    // Whatever a job carries travels in its launch.
+    role.add_environment("PAYLOAD=" + std::string(payload_bytes_, 'x'));
     const uint64_t before = sim_.memory_in_use();
     job_ = &stage_->submit(std::move(spec));
     CO_TRY_DO(co_await until(&Launch::is_running, "the launch"));
@@ -136,6 +147,8 @@ class Launch {
 
   Simulator& sim_;
   uint32_t slots_;
+  uint32_t most_processes_;
+  uint32_t payload_bytes_;
   std::shared_ptr<ClusterStage> stage_;
   SubmittedJob* job_ = nullptr;
   uint64_t processes_ = 0;

@@ -1,5 +1,7 @@
 #include "sims/scenario.h"
 
+#include <fmt/ranges.h>
+
 #include "base/log.h"
 #include "base/suggest.h"
 #include "sims/scenarios.h"
@@ -100,6 +102,11 @@ Outcome run_scenario(const Scenario& scenario, SimulatorOptions options, Duratio
   const LogsOf logs(sim);
   auto result = sim.run(scenario.run(sim, length), length + kAftermath);
   Outcome outcome;
+  if (const auto unused = sim.unused_settings(); !unused.empty()) {
+    outcome.error = fmt::format("{} has no setting '{}'; it has: {}", scenario.name, unused.front(),
+                                fmt::join(sim.asked_settings(), ", "));
+    return outcome;
+  }
   outcome.virtual_ns = sim.now_ns();
   outcome.events = sim.events();
   outcome.trace_hash = sim.trace_hash();

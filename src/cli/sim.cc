@@ -35,6 +35,7 @@ struct Options {
   std::string faults = "none";
   std::string costs;
   std::vector<std::string> scale;
+  std::vector<std::string> set;
   std::string length;
   std::string log = "error";
   bool json = false;
@@ -53,6 +54,16 @@ Result<std::string> read_text(const std::string& path) {
   return text;
 }
 
+// "name=2", of a number above zero.
+std::optional<std::pair<std::string, double>> named_number(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str() + equals + 1, &end);
+  if (end == nullptr || *end != '\0' || number <= 0) return std::nullopt;
+  return std::pair(text.substr(0, equals), number);
+}
+
 Result<CostTable> cost_table(const Options& options) {
   CostTable table;
   if (!options.costs.empty()) {
@@ -60,13 +71,9 @@ Result<CostTable> cost_table(const Options& options) {
     TRY(table, CostTable::parse(text, options.costs));
   }
   for (const std::string& scale : options.scale) {
-    const size_t equals = scale.find('=');
-    char* end = nullptr;
-    const double factor =
-        equals == std::string::npos ? 0 : std::strtod(scale.c_str() + equals + 1, &end);
-    if (end == nullptr || *end != '\0' || factor <= 0)
-      return fail(Code::invalid, "--scale {}: write ENTRY=FACTOR, such as send_ns=2", scale);
-    TRY(table, table.scaled(scale.substr(0, equals), factor));
+    const auto named = named_number(scale);
+    if (!named) return fail(Code::invalid, "--scale {}: write ENTRY=FACTOR, as send_ns=2", scale);
+    TRY(table, table.scaled(named->first, named->second));
   }
   return table;
 }
@@ -84,6 +91,11 @@ Result<Plan> make_plan(const Options& options) {
   plan.simulator.seed = options.seed;
   plan.simulator.memory_in_use = memory_in_use;
   plan.simulator.cores = options.cores;
+  for (const std::string& set : options.set) {
+    const auto named = named_number(set);
+    if (!named) return fail(Code::invalid, "--set {}: write NAME=NUMBER, as fan_out=16", set);
+    plan.simulator.settings.insert(*named);
+  }
   plan.simulator.hosts = options.hosts.value_or(plan.scenario->hosts);
   if (plan.simulator.hosts > kMostHosts)
     return fail(Code::invalid, "--hosts is at most {}", kMostHosts);
@@ -106,6 +118,7 @@ std::string replay_command(const Options& options, const Plan& plan, uint64_t se
   if (options.cores != 0) command += fmt::format(" --cores {}", options.cores);
   if (!options.costs.empty()) command += " --costs " + options.costs;
   for (const std::string& scale : options.scale) command += " --scale " + scale;
+  for (const std::string& set : options.set) command += " --set " + set;
   return command;
 }
 
@@ -244,6 +257,7 @@ int sim(int argc, char** argv) {
   app.add_option("--faults", options.faults, "none, light, heavy or a TOML file");
   app.add_option("--costs", options.costs, "a cost table of sims/costs/");
   app.add_option("--scale", options.scale, "ENTRY=FACTOR: multiply one entry of the cost table");
+  app.add_option("--set", options.set, "NAME=NUMBER: a setting of the scenario");
   app.add_option("--for", options.length, "how long faults last, in virtual time: 30s, 2m");
   app.add_option("--log", options.log, "show what hosts log, from this level on: info, debug");
   app.add_flag("--json", options.json, "one JSON line per seed");

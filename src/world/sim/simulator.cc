@@ -170,6 +170,19 @@ int64_t Simulator::take_core(int64_t from_ns, int64_t ns) {
   return begin;
 }
 
+double Simulator::setting(const std::string& name, double usual) {
+  asked_settings_.insert(name);
+  const auto found = options_.settings.find(name);
+  return found == options_.settings.end() ? usual : found->second;
+}
+
+std::vector<std::string> Simulator::unused_settings() const {
+  std::vector<std::string> unused;
+  for (const auto& [name, value] : options_.settings)
+    if (!asked_settings_.contains(name)) unused.push_back(name);
+  return unused;
+}
+
 void Simulator::check_failed(std::string what) {
   if (failure_) return;
   failure_ = CheckFailure{std::move(what), now_ns_, current_host_};

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct SimulatorOptions {
   CostTable costs = {};
   FaultPlan faults = {};
   std::function<uint64_t()> memory_in_use = {};  // by this process, for figures
+  std::map<std::string, double> settings = {};   // of the scenario, by name
 };
 
 // Something a run measured.
@@ -106,6 +108,12 @@ class Simulator final : private TimerHost {
   void note(uint32_t host, std::string text);
   const std::vector<std::string>& notes() const { return notes_; }
 
+  // What was set by this name, or the usual.
+  double setting(const std::string& name, double usual);
+  // Names that were set and nobody asked for, and those that somebody did.
+  std::vector<std::string> unused_settings() const;
+  const std::set<std::string>& asked_settings() const { return asked_settings_; }
+
   void figure(std::string name, double value) { figures_.push_back({std::move(name), value}); }
   const std::vector<Figure>& figures() const { return figures_; }
   uint64_t memory_in_use() const { return options_.memory_in_use ? options_.memory_in_use() : 0; }
@@ -156,6 +164,7 @@ class Simulator final : private TimerHost {
   std::optional<CheckFailure> failure_;
   std::vector<std::string> notes_;
   std::vector<Figure> figures_;
+  std::set<std::string> asked_settings_;
   std::vector<std::unique_ptr<SimHost>> hosts_;
   std::vector<int64_t> cores_free_at_ns_;  // of shared ones
   List<Call> calls_;
