@@ -14,7 +14,7 @@ from common import ROOT, progress
 from scale_runs import Run, run_scale
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
-SENSITIVITY_HOSTS = 10_000
+SENSITIVITY_HOSTS = 1_000
 COSTS = (
     *("timer_ns", "send_ns", "receive_ns", "connect_ns", "accept_ns", "handshake_ns"),
     *("spawn_ns", "exit_ns", "disk_operation_ns", "within_rack_ns", "between_racks_ns"),

@@ -15,7 +15,7 @@ namespace tutti::sims {
 namespace {
 
 constexpr Duration kPatience = 5min;
-constexpr Duration kIdle = 2s;
+constexpr Duration kIdle = 1s;
 constexpr Duration kLook = 10ms;
 constexpr uint32_t kManyHosts = 200'000;
 constexpr uint32_t kMostProcesses = 100'000;  // of so many hosts

@@ -1,5 +1,5 @@
-// Jobs whose processes end at once, one after the other over all hosts, and how long each takes from
-// its submission to its end: what bench/bench_model.py compares with real agents.
+// Jobs whose processes end at once, one after the other over all hosts, and how long each takes
+// from its submission to its end: what bench/bench_model.py compares with real agents.
 #include <algorithm>
 
 #include "sims/cluster_stage.h"
@@ -15,8 +15,8 @@ constexpr uint32_t kSlots = 8;
 constexpr int kJobs = 15;
 
 Task<Result<void>> run(Simulator& sim, Duration length) {
-  const auto stage = std::make_shared<ClusterStage>(
-      sim, StageOptions{.slots = kSlots, .warm_keepers = 1});
+  const auto stage =
+      std::make_shared<ClusterStage>(sim, StageOptions{.slots = kSlots, .warm_keepers = 1});
   stage->start();
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
   if (sim.options().faults.name != "none") CO_TRY_DO(co_await suffer(sim, length));

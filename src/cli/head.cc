@@ -68,6 +68,7 @@ Task<Result<void>> body(DaemonContext& context) {
   if (!machine.head_tree.empty()) {
     CO_TRY(options.listen, Address::parse(machine.head_tree));
   }
+  if (machine.fan_out != 0) options.tree.shape.fan_out = machine.fan_out;
   options.folder = context.home.head_folder();
   options.started = [&started] { started.set(); };
   Head head(world, *credential->seals, std::move(options));

@@ -47,6 +47,10 @@ Task<Result<Machine>> load_machine(World& world, const Home& home) {
   CO_TRY(machine.has_head, json_get<bool>(json, "has_head"));
   CO_TRY(const uint64_t slots, json_get<uint64_t>(json, "slots"));
   machine.slots = static_cast<uint32_t>(slots);
+  if (json.contains("fan_out")) {
+    CO_TRY(const uint64_t fan_out, json_get<uint64_t>(json, "fan_out"));
+    machine.fan_out = static_cast<uint32_t>(fan_out);
+  }
   CO_TRY(machine.listen, json_get<std::string>(json, "listen"));
   CO_TRY(machine.head_tree, json_get<std::string>(json, "head_tree"));
   CO_TRY(machine.head_api, json_get<std::string>(json, "head_api"));
@@ -54,10 +58,11 @@ Task<Result<Machine>> load_machine(World& world, const Home& home) {
 }
 
 Task<Result<void>> save_machine(World& world, const Home& home, Machine machine) {
-  const Json json = {{"cluster", machine.cluster},     {"name", machine.name},
-                     {"user", machine.user},           {"has_head", machine.has_head},
-                     {"slots", machine.slots},         {"listen", machine.listen},
-                     {"head_tree", machine.head_tree}, {"head_api", machine.head_api}};
+  const Json json = {{"cluster", machine.cluster},  {"name", machine.name},
+                     {"user", machine.user},        {"has_head", machine.has_head},
+                     {"slots", machine.slots},      {"fan_out", machine.fan_out},
+                     {"listen", machine.listen},    {"head_tree", machine.head_tree},
+                     {"head_api", machine.head_api}};
   const std::string text = dump_json(json, 2) + "\n";
   const Bytes bytes = as_bytes(text);
   co_return co_await write_file_atomically(world.disk(), home.machine_file(), bytes);

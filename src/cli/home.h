@@ -45,6 +45,7 @@ struct Machine {
   std::string user;  // who runs it
   bool has_head = false;
   uint32_t slots = 0;     // 0: as many as it has cores
+  uint32_t fan_out = 0;   // of the tree, where the head is; 0: the usual
   std::string listen;     // where its ports are: an address, of the head with the API's port
   std::string head_tree;  // addresses of the head; on its own machine known once it ran
   std::string head_api;

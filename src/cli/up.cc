@@ -22,6 +22,7 @@ constexpr Duration kEndPatience = 20s;
 
 struct UpOptions {
   std::optional<uint32_t> slots;
+  std::optional<uint32_t> fan_out;
   std::string name;
   std::string listen;
 };
@@ -41,6 +42,9 @@ Task<Result<Machine>> machine_for(World& world, const Home& home, const UpOption
     machine.cluster = authority->cluster();
   }
   if (options.slots) machine.slots = *options.slots;
+  if (options.fan_out) machine.fan_out = *options.fan_out;
+  if (options.fan_out && !machine.has_head)
+    co_return fail(Code::invalid, "--fan-out is said where the head is; this machine only joined");
   if (!options.name.empty()) machine.name = options.name;
   CO_TRY_DO(wire::check_name("name", machine.name));
   if (!options.listen.empty() && options.listen != machine.listen) {
@@ -60,7 +64,7 @@ Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions
   if (!head_runs && !agent_runs) {
     Machine saved = *machine;
     CO_TRY_DO(co_await save_machine(world, home, std::move(saved)));
-  } else if (options.slots || !options.name.empty() || !options.listen.empty()) {
+  } else if (options.slots || options.fan_out || !options.name.empty() || !options.listen.empty()) {
     co_return fail(Code::exists,
                    "it runs already, and what it is changes only when it starts; end it with "
                    "`tutti down --keep-jobs` first");
@@ -174,6 +178,10 @@ int up(int argc, char** argv) {
   app.name("tutti up");
   UpOptions options;
   app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)");
+  app.add_option(
+         "--fan-out", options.fan_out,
+         "neighbours below each node of the tree of agents (32; 8 where jobs carry megabytes)")
+      ->check(CLI::Range(2, 1024));
   app.add_option("--name", options.name,
                  "what this machine is called in the cluster (its host name)");
   app.add_option("--listen", options.listen,
