@@ -15,7 +15,8 @@ namespace tutti::sims {
 namespace {
 
 constexpr Duration kPatience = 5min;
-constexpr Duration kIdle = 1s;
+constexpr Duration kIdle = 5s;  // connections let go of what they needed at first
+constexpr Duration kShortIdle = 1s;
 constexpr Duration kLook = 10ms;
 constexpr uint32_t kManyHosts = 200'000;
 constexpr uint32_t kMostProcesses = 100'000;  // of so many hosts
@@ -90,7 +91,7 @@ class Launch {
     const int64_t booted_ns = sim_.now_ns();
     CO_TRY_DO(co_await until_whole());
     sim_.figure("attach_s", seconds_since(booted_ns));
-    CO_TRY_DO(co_await sim_.clock().sleep(kIdle));
+    CO_TRY_DO(co_await sim_.clock().sleep(sim_.hosts() > kManyHosts ? kShortIdle : kIdle));
     sim_.figure("idle_bytes_per_host", bytes_per_host(before));
     co_return {};
   }
