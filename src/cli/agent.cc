@@ -1,5 +1,7 @@
 #include "cli/agent.h"
 
+#include <cstdlib>
+
 #include "cli/daemon.h"
 #include "cluster/agent_api.h"
 #include "world/real/background.h"
@@ -34,6 +36,15 @@ AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
   return place;
 }
 
+// For tests of mixed versions: what an agent and the keepers it starts would speak if they were
+// older.
+void pretend_to_be_older(StartKeeperOptions& keeper) {
+  if (const char* ours = std::getenv("TUTTI_TEST_AGENT_SPEAKS"))
+    keeper.speak = static_cast<uint32_t>(std::atoi(ours));
+  if (const char* theirs = std::getenv("TUTTI_TEST_KEEPERS_SPEAK"))
+    keeper.command.insert(keeper.command.end(), {"--speak", theirs});
+}
+
 AgentOptions agent_options(const DaemonContext& context) {
   const Machine& machine = context.machine;
   AgentOptions options;
@@ -41,6 +52,7 @@ AgentOptions agent_options(const DaemonContext& context) {
   options.slots = machine.slots != 0 ? machine.slots : usable_cores();
   options.keeper.command = {"/proc/self/exe", "keeper"};
   options.keeper.environment = own_environment();
+  pretend_to_be_older(options.keeper);
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
   return options;
 }

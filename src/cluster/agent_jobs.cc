@@ -156,7 +156,7 @@ Result<KeeperSession*> Agent::start_keeper_here() {
   TRY(StartedKeeper started, start_keeper(world_, options));
   keepers_.push_back(std::make_unique<KeeperSession>(std::move(started.stream),
                                                      std::move(started.process), options.linger));
-  keepers_.back()->start([this] { ring_time(); });
+  keepers_.back()->start([this] { ring_time(); }, options.speak);
   return keepers_.back().get();
 }
 
@@ -183,7 +183,7 @@ void Agent::keep_warm() {
 }
 
 void Agent::give_keeper_back(KeeperSession& keeper) {
-  if (!keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
+  if (keeper.is_reusable() && idle_keepers_.size() < kMostIdleKeepers) {
     idle_keepers_.push_back(&keeper);
   } else {
     keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
@@ -221,7 +221,8 @@ Task<void> Agent::adopt_all() {
     by_path[path] = keepers_.back().get();
   }
   // A keeper speaks as soon as it is greeted: its job must listen by then.
-  for (const auto& [path, keeper] : by_path) keeper->start([this] { ring_time(); });
+  for (const auto& [path, keeper] : by_path)
+    keeper->start([this] { ring_time(); }, options_->keeper.speak);
   for (auto& [id, record] : beginning_->jobs) {
     const auto keeper = by_path.find(record.keeper());
     HostJob& job = add_job(id);

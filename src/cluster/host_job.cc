@@ -317,6 +317,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
     adopting_ = true;
     TUTTI_LOG(debug, "adopting", {{"job", job_}, {"keeper", keeper->path()}});
     keeper->set_user(this);
+    keeper->expect_job(job_);
     keeper->send(KeeperMessage::list, keeper::List());
     return;
   }

@@ -105,6 +105,7 @@ keeper::Spawn HostJob::common_spawn(size_t index) const {
   const job::Spec& spec = directive_.spec();
   const job::Role& role = spec.roles(static_cast<int>(index));
   keeper::Spawn spawn;
+  spawn.set_job(job_);
   *spawn.mutable_environment() = spec.environment();
   for (const std::string& setting : role.environment()) spawn.add_environment(setting);
   spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));

@@ -25,6 +25,7 @@ struct StartKeeperOptions {
   std::string group;                     // as in KeeperOptions
   std::string linger;
   const Handle* errors = nullptr;  // its standard error; nullptr is /dev/null
+  uint32_t speak = kHighestKeeperVersion;  // no version past this: for tests of mixed versions
 };
 
 struct StartedKeeper {

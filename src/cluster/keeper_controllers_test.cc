@@ -104,7 +104,7 @@ Task<void> newer_in_old_session(Kept& kept) {
   std::string path = kept.path;
   auto next = co_await connect_keeper(kept.world, std::move(path));
   REQUIRE_OK(next);
-  CHECK(next->client->version() == 2);
+  CHECK(next->client->version() == kHighestKeeperVersion);
   kept.client = std::move(next->client);
 }
 
