@@ -194,23 +194,33 @@ def test_a_host_with_the_name_of_another_is_refused_and_told(cluster: Cluster) -
     assert [host["alive"] for host in hosts if host["name"] == "two"] == [True]
 
 
-def test_a_second_agent_with_the_same_certificate_is_refused_and_told(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("copied", "words"),
+    [
+        (("machine.json", "cluster"), "there is an agent two in this cluster already"),
+        (("machine.json", "cluster", "agent"), "two hosts must not have one name"),
+    ],
+    ids=["without its number", "with its number"],
+)
+def test_a_second_agent_with_the_same_certificate_is_refused_and_told(
+    cluster: Cluster, copied: tuple[str, ...], words: str
+) -> None:
     first = cluster.join("two", 1)
+    job = cluster.head.submit("true", "-n", "9")  # by the end of it both have their logs on disk
+    cluster.head.wait_for(job, "succeeded")
     thief = cluster.add()
-    for path in ("machine.json", "cluster", "agent"):
-        source = first.home / path
+    for path in copied:
         ignore = shutil.ignore_patterns("*.sock", "pid", "keepers")
-        if source.is_dir():
-            shutil.copytree(source, thief.home / path, ignore=ignore)
+        if (first.home / path).is_dir():
+            shutil.copytree(first.home / path, thief.home / path, ignore=ignore)
         else:
-            shutil.copy(source, thief.home / path)
+            shutil.copy(first.home / path, thief.home / path)
     agent = thief.start("agent")
-    wait_until(lambda: "refused a child" in cluster.head.logs(), "the head refuses it")
-    assert "two hosts must not have one name" in cluster.head.logs()
+    wait_until(lambda: words in cluster.head.logs(), "the head refuses it")
     agent.terminate()
     agent.communicate()
-    job = int(cluster.head.well("submit", "-n", "9", "--", "true"))
-    cluster.head.wait_for(job, "succeeded")
+    job = cluster.head.submit("true", "-n", "9")
+    assert cluster.head.wait_for(job, "succeeded")["restarts"] == 0
 
 
 def peer_certificate(port: int, certificate: Path) -> bytes:

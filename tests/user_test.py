@@ -3,6 +3,7 @@ their own; and nobody ends what is another's."""
 
 import os
 import pwd
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def member(cluster: Cluster, user: str, folder: Path) -> Machine:
     reply = cluster.head.json("token", "--user", user)
     machine.well("join", reply["head"], "--token", reply["token"], "--name", user, "--slots", "1")
     return machine
+
+
+@pytest.fixture(autouse=True)
+def open_the_way(tmp_path: Path) -> None:
+    """To folders of users within this one, which pytest keeps for root."""
+    for path in [tmp_path, *tmp_path.parents[:2]]:
+        path.chmod(0o755)
 
 
 @pytest.fixture
@@ -62,19 +70,6 @@ def test_roots_job_runs_as_root_whatever_its_environment_says(machine: Machine) 
     assert machine.job(1)["user"] == "root"
 
 
-EXCHANGE = """
-import os, tutti
-tutti.control.page().step = 7
-tutti.exchange.put("k", b"value of " + os.environ["RANK"].encode())
-tutti.exchange.barrier("met", timeout=60)
-print(tutti.exchange.get("k").decode()[:8])
-"""
-
-
-def has_extension() -> bool:
-    return any((ROOT / "python/tutti").glob("_core*.so"))
-
-
 def test_its_processes_exchange_through_the_agent_and_others_cannot(
     cluster: Cluster, ann: Machine
 ) -> None:
@@ -109,8 +104,6 @@ try:
 except Exception as error:
     print(error)
 """
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -168,7 +161,7 @@ def test_only_its_owner_and_root_may_signal_or_kill_a_job(
 def test_a_token_makes_nobody_but_its_user(cluster: Cluster, ann: Machine, tmp_path: Path) -> None:
     done = ann("token", "--user", "root")
     assert done.returncode != 0
-    assert "only root and root give tokens" in done.stderr or "give tokens to others" in done.stderr
+    assert "give tokens to others" in done.stderr
     reply = cluster.head.json("token", "--user", BOB)
     thief = cluster.add()
     thief.become(pwd.getpwnam("games").pw_uid, tmp_path)
@@ -187,7 +180,7 @@ def test_nothing_is_left_of_a_job_of_another_user(cluster: Cluster, ann: Machine
         for entry in Path("/proc").iterdir():
             try:
                 ours = entry.name.isdigit() and entry.stat().st_uid == account.pw_uid
-                if ours and b"sleep" in (entry / "cmdline").read_bytes():
+                if ours and (entry / "cmdline").read_bytes().startswith(b"sleep"):
                     found.append(int(entry.name))
             except OSError:
                 pass

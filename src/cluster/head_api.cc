@@ -178,8 +178,10 @@ Task<Result<cluster::TokenReply>> HeadApi::token(Context& call, const cluster::T
   const std::string& asks = call.connection.peer().identity.name;
   const std::string& user = request.user().empty() ? asks : request.user();
   if (user != asks && !rules(call))
-    co_return fail(Code::denied, "only {} and {} give tokens to others; ask for one for yourself",
-                   owner_, kRoot);
+    co_return fail(Code::denied,
+                   "only {}, whose cluster this is, and root give tokens to others; ask for one "
+                   "for yourself",
+                   owner_);
   co_return desk_.make_token(Duration(request.lifetime_ns()), user);
 }
 
