@@ -61,10 +61,8 @@ Result<std::optional<RunAs>> run_as(const std::string& user, const std::string& 
     return fail(account.error().context(
         fmt::format("run a job of {} on {}; make the account there", user, host)));
   if (account->user == own.user) return std::nullopt;
-  return RunAs{.user = account->user,
-               .name = account->name,
-               .home = account->home,
-               .shell = account->shell};
+  return RunAs{
+      .user = account->user, .name = account->name, .home = account->home, .shell = account->shell};
 }
 
 AgentOptions agent_options(const DaemonContext& context) {

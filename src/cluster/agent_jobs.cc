@@ -172,8 +172,8 @@ Result<KeeperSession*> Agent::start_keeper_here() {
   if (options_->keepers_linger) options.linger = path;
   if (options_->use_groups) options.group = fmt::format("keeper-{:016x}", name);
   TRY(StartedKeeper started, start_keeper(world_, options));
-  keepers_.push_back(std::make_unique<KeeperSession>(std::move(started.stream),
-                                                     std::move(started.process), path));
+  keepers_.push_back(
+      std::make_unique<KeeperSession>(std::move(started.stream), std::move(started.process), path));
   keepers_.back()->start([this] { ring_time(); }, options.speak);
   return keepers_.back().get();
 }

@@ -174,7 +174,8 @@ Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& r
   co_return co_await head_.processes(std::move(asked));
 }
 
-Task<Result<cluster::TokenReply>> HeadApi::token(Context& call, const cluster::TokenRequest& request) {
+Task<Result<cluster::TokenReply>> HeadApi::token(Context& call,
+                                                 const cluster::TokenRequest& request) {
   const std::string& asks = call.connection.peer().identity.name;
   const std::string& user = request.user().empty() ? asks : request.user();
   if (user != asks && !rules(call))
