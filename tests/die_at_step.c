@@ -22,7 +22,7 @@
 
 enum { kSmallestMessage = 64 };  // signs of life are smaller, and come at any time
 
-static _Atomic long *steps_left;
+static _Atomic long* steps_left;
 static pid_t own_pid;
 
 static long raw_syscall(long number) {
@@ -41,7 +41,7 @@ static void step(void) {
   }
 }
 
-static int is_program(const char *wanted) {
+static int is_program(const char* wanted) {
   char line[256] = {0};
   const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
@@ -65,12 +65,12 @@ static void forbid_io_uring(void) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-  const char *program = getenv("DIE_PROGRAM");
-  const char *path = getenv("DIE_STEPS");
+  const char* program = getenv("DIE_PROGRAM");
+  const char* path = getenv("DIE_STEPS");
   if (program == NULL || path == NULL || !is_program(program)) return;
   unsetenv("LD_PRELOAD");  // of those it starts, none
   const int file = open(path, O_RDWR | O_CLOEXEC);
-  void *page = mmap(NULL, sizeof *steps_left, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* page = mmap(NULL, sizeof *steps_left, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (page == MAP_FAILED) abort();
   forbid_io_uring();
@@ -80,15 +80,15 @@ __attribute__((constructor)) static void begin(void) {
 
 #define THE_REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-ssize_t send(int fd, const void *data, size_t size, int flags) {
+ssize_t send(int fd, const void* data, size_t size, int flags) {
   if (size >= kSmallestMessage) step();
   return THE_REAL(send)(fd, data, size, flags);
 }
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   step();
   return THE_REAL(sendmsg)(fd, message, flags);
 }
-ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
+ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   step();
   return THE_REAL(pwrite)(fd, data, size, offset);
 }
@@ -100,7 +100,7 @@ int socketpair(int domain, int type, int protocol, int fds[2]) {
   step();
   return THE_REAL(socketpair)(domain, type, protocol, fds);
 }
-int mkdir(const char *path, mode_t mode) {
+int mkdir(const char* path, mode_t mode) {
   step();
   return THE_REAL(mkdir)(path, mode);
 }
