@@ -41,7 +41,7 @@ AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
 // older.
 void pretend_to_be_older(StartKeeperOptions& keeper) {
   if (const char* ours = std::getenv("TUTTI_TEST_AGENT_SPEAKS"))
-    keeper.speak = static_cast<uint32_t>(std::atoi(ours));
+    keeper.speak = static_cast<uint32_t>(std::strtoul(ours, nullptr, 10));
   if (const char* theirs = std::getenv("TUTTI_TEST_KEEPERS_SPEAK"))
     keeper.command.insert(keeper.command.end(), {"--speak", theirs});
 }

@@ -97,7 +97,7 @@ constexpr Duration kRenewalPause = 1h;
 // Tests have no time to wait for a year.
 int64_t program_lifetime_s() {
   const char* said = std::getenv("TUTTI_TEST_CERTIFICATES_LIVE_S");
-  return said == nullptr ? kProgramLifetime_s : std::atoll(said);
+  return said == nullptr ? kProgramLifetime_s : std::strtoll(said, nullptr, 10);
 }
 
 wire::IssueOptions issue_options(wire::Role role, std::string name) {
