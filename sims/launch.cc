@@ -146,6 +146,42 @@ Task<Result<void>> thundering_restart(ClusterStage& stage, SimRandom& random) {
   co_return {};
 }
 
+// What coordinators and the head have said so far, and to whom.
+using Said = std::vector<std::pair<uint32_t, std::string>>;
+constexpr size_t kMostSaid = 500;
+
+void listen_to(Agent& agent, uint32_t host, Said& said) {
+  for (const auto& [id, job] : agent.jobs()) {
+    if (said.size() >= kMostSaid || job->epoch() == 0) continue;
+    cluster::Message directive;
+    *directive.mutable_directive() = job->directive();
+    said.emplace_back(host, directive.SerializeAsString());
+    const Coordinator* coordinator = agent.find_coordinator(id);
+    if (coordinator == nullptr) continue;
+    cluster::Message appointment;
+    *appointment.mutable_appointment() = coordinator->appointment();
+    said.emplace_back(host, appointment.SerializeAsString());
+  }
+}
+
+// Directives and appointments come again, from anybody, while epochs go on and after the jobs' end.
+Task<Result<void>> replays(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  Said said;
+  for (int i = 0; i < 100; ++i) {
+    CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 200ms)));
+    for (uint32_t host = 1; host < sim.hosts(); ++host)
+      if (Agent* agent = stage.agent(host)) listen_to(*agent, host, said);
+    if (i % 10 == 5) stage.kill_some_process(random);
+    Agent* sender = stage.agent(some_host(sim, random));
+    // One with a job has a tree to send through.
+    if (sender == nullptr || sender->jobs().empty() || said.empty()) continue;
+    const auto& [host, message] = said[random.below(said.size())];
+    sender->tree().send(RangeSet(host), as_bytes(message));
+  }
+  co_return {};
+}
+
 template <Trouble kTrouble, bool kHarmless>
 Task<Result<void>> run(Simulator& sim, Duration length) {
   return run_play(sim, length, {kTrouble, kHarmless});
@@ -169,6 +205,8 @@ const Scenario kAgentRestarts = {"agent-restarts",         "agents die and come 
                                  run<agent_restarts, true>};
 const Scenario kSlowHosts = {"slow-hosts",         "some hosts are many times slower", 20, 2, 20s,
                              run<slow_hosts, true>};
+const Scenario kReplays = {"replays",          "what was said is said again", 20, 3, 20s,
+                           run<replays, false>};
 const Scenario kThunderingRestart = {
     "thundering-restart", "all agents die at once", 20, 2, 20s, run<thundering_restart, true>};
 

@@ -18,6 +18,7 @@ extern const Scenario kCoordinatorLoss;
 extern const Scenario kAgentRestarts;
 extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
+extern const Scenario kReplays;
 extern const Scenario kExchange;
 extern const Scenario kSpares;
 extern const Scenario kScale;

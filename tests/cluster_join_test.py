@@ -80,7 +80,7 @@ def test_certificates_of_another_cluster_are_refused(cluster: Cluster) -> None:
     other = cluster.add()
     other.well("up", "--name", "two")
     two.well("down")
-    for name in ("agent-two.pem", "user-ada.pem"):
+    for name in ("agent-two.pem", "user-root.pem"):
         shutil.copy(other.home / "cluster" / name, two.home / "cluster" / name)
     done = two("jobs")
     assert done.returncode == 1

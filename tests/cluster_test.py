@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import stat
@@ -94,7 +95,7 @@ def test_a_run_is_a_job_with_its_output_here(machine: Machine) -> None:
     assert sorted(done.stderr.splitlines()) == [f"[{r}] to stderr" for r in range(3)]
     (job,) = machine.json("jobs", "--all")
     assert (job["name"], job["state"], job["processes"]) == ("sh", "succeeded", 3)
-    assert job["user"] == "ada"
+    assert job["user"] == pwd.getpwuid(os.geteuid()).pw_name
 
 
 def test_a_run_has_the_folder_and_environment_of_its_caller(

@@ -93,7 +93,9 @@ def decode(data: bytes) -> dict[int, list[Any]]:
 class Keeper:
     """A keeper that was started for one test, and the stream to it."""
 
-    def __init__(self, environment: dict[str, str], *options: str, highest: int = 2) -> None:
+    def __init__(
+        self, environment: dict[str, str], *options: str, lowest: int = 1, highest: int = 2
+    ) -> None:
         self.stream, theirs = socket.socketpair()
         self.stream.settimeout(PATIENCE_S)
         self.process = subprocess.Popen(
@@ -107,9 +109,9 @@ class Keeper:
         self.environment = environment
         self.buffer = b""
         self.fds: list[int] = []
-        self.send("hello", {1: 1, 2: highest, 3: "test"})
+        self.send("hello", {1: lowest, 2: highest, 3: "test"})
         kind, welcome, _ = self.receive()
-        assert kind == "welcome"
+        assert kind == "welcome", welcome[2][0].decode()
         self.version = welcome[1][0]
 
     def send(self, kind: str, fields: Fields) -> None:

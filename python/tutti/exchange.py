@@ -14,6 +14,7 @@ import os
 import random
 import socket
 import struct
+import sys
 import threading
 import time
 
@@ -177,7 +178,7 @@ def _ask(request: bytes, patience: float | None) -> tuple[int, int, str, bytes]:
     """One request, one answer; OSError when there is no agent, or it ends meanwhile."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.settimeout(patience)
-        stream.connect(_variable("TUTTI_EXCHANGE"))
+        _connect(stream, _variable("TUTTI_EXCHANGE"))
         stream.sendall(request)
         magic, _, code, epoch, message, value = ANSWER.unpack(_read(stream, ANSWER.size))
         if magic != MAGIC:
@@ -187,6 +188,17 @@ def _ask(request: bytes, patience: float | None) -> tuple[int, int, str, bytes]:
     if code == 1 + CODES.index("cancelled"):
         raise ConnectionResetError(text)  # it is about to end, and the next one has to be asked
     return code, epoch, text, found
+
+
+def _connect(stream: socket.socket, path: str) -> None:
+    """To the agent's socket: a file, or with @ a name, which anybody could have but root must."""
+    if not path.startswith("@"):
+        stream.connect(path)
+        return
+    stream.connect("\0" + path[1:])
+    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    if int.from_bytes(credentials[4:8], sys.byteorder) != 0:
+        raise Error("what answers does not run as root, so it is not the agent", "denied")
 
 
 def _read(stream: socket.socket, size: int) -> bytes:

@@ -1,7 +1,10 @@
 #include "cli/agent.h"
 
+#include <cstdlib>
+
 #include "cli/daemon.h"
 #include "cluster/agent_api.h"
+#include "world/real/accounts.h"
 #include "world/real/background.h"
 #include "world/real/this_process.h"
 #include "world/semaphore.h"
@@ -34,6 +37,34 @@ AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
   return place;
 }
 
+// For tests of mixed versions: what an agent and the keepers it starts would speak if they were
+// older.
+void pretend_to_be_older(StartKeeperOptions& keeper) {
+  if (const char* ours = std::getenv("TUTTI_TEST_AGENT_SPEAKS"))
+    keeper.speak = static_cast<uint32_t>(std::strtoul(ours, nullptr, 10));
+  if (const char* theirs = std::getenv("TUTTI_TEST_KEEPERS_SPEAK"))
+    keeper.command.insert(keeper.command.end(), {"--speak", theirs});
+}
+
+// Only root can become somebody else; whoever is not root runs what is his own.
+Result<std::optional<RunAs>> run_as(const std::string& user, const std::string& host) {
+  const Account own = own_account();
+  if (user.empty() || user == own.name || user == fmt::format("uid{}", own.user))
+    return std::nullopt;
+  if (own.user != 0)
+    return fail(Code::denied,
+                "the agent of {} runs as {} and runs {}'s jobs alone, this one is {}'s; an agent "
+                "that runs as root runs everybody's",
+                host, own.name, own.name, user);
+  auto account = account_named(user);
+  if (!account)
+    return fail(account.error().context(
+        fmt::format("run a job of {} on {}; make the account there", user, host)));
+  if (account->user == own.user) return std::nullopt;
+  return RunAs{
+      .user = account->user, .name = account->name, .home = account->home, .shell = account->shell};
+}
+
 AgentOptions agent_options(const DaemonContext& context) {
   const Machine& machine = context.machine;
   AgentOptions options;
@@ -41,6 +72,9 @@ AgentOptions agent_options(const DaemonContext& context) {
   options.slots = machine.slots != 0 ? machine.slots : usable_cores();
   options.keeper.command = {"/proc/self/exe", "keeper"};
   options.keeper.environment = own_environment();
+  pretend_to_be_older(options.keeper);
+  options.run_as = [host = machine.name](const std::string& user) { return run_as(user, host); };
+  options.keepers_linger = !context.embedded;
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
   return options;
 }
@@ -67,6 +101,7 @@ Task<Result<void>> body(DaemonContext& context) {
   AgentApi api(world, *credential->seals, agent, credential->identity);
   Scope strands;
   strands.spawn(agent.run());
+  strands.spawn(keep_renewed(context, *credential));
   strands.spawn(serve_users(started, api, **here, **anywhere));
   co_return co_await strands.join();
 }

@@ -24,6 +24,10 @@ Task<Result<int>> run_body(World& world, const std::function<Task<Result<int>>(C
 
 Task<Result<std::unique_ptr<Cluster>>> Cluster::open(World& world) {
   CO_TRY(Home home, Home::open());
+  co_return co_await open(world, std::move(home));
+}
+
+Task<Result<std::unique_ptr<Cluster>>> Cluster::open(World& world, Home home) {
   auto machine = co_await load_machine(world, home);
   if (!machine && machine.error().code() == Code::not_found) co_return fail(no_cluster());
   if (!machine) co_return fail(std::move(machine).error());

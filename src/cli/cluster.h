@@ -21,6 +21,7 @@ struct Cluster {
 
   // A head answers, or the error says what to do. On the head's machine no certificate is needed.
   static Task<Result<std::unique_ptr<Cluster>>> open(World& world);
+  static Task<Result<std::unique_ptr<Cluster>>> open(World& world, Home home);
   // Whether the head answers (again); the error says what to do.
   Task<Result<void>> reach();
   // For what is asked over TCP.

@@ -19,6 +19,7 @@ struct DaemonContext {
   RealWorld& world;
   Home home;
   Machine machine;
+  bool embedded = false;  // of a `tutti run` without a cluster, and gone with it
 };
 
 // Runs it until SIGTERM or SIGINT, which cancel it. `program` is "head" or "agent": it takes its
@@ -32,5 +33,8 @@ struct Credential {
   std::unique_ptr<wire::CertifiedSeals> seals;
 };
 Task<Result<Credential>> credential_of(DaemonContext& context, wire::Role role, std::string name);
+// Until cancelled: a certificate that nears its end is issued anew, where the authority can be
+// read, and connections from then on use the new one.
+Task<Result<void>> keep_renewed(DaemonContext& context, const Credential& credential);
 
 }  // namespace tutti::cli

@@ -73,9 +73,10 @@ Task<Result<void>> body(DaemonContext& context) {
   options.started = [&started] { started.set(); };
   Head head(world, *credential->seals, std::move(options));
   JoinDesk desk(world, std::move(*authority));
-  HeadApi api(world, *credential->seals, head, desk, credential->identity);
+  HeadApi api(world, *credential->seals, head, desk, credential->identity, machine.user);
   Scope strands;
   strands.spawn(head.run());
+  strands.spawn(keep_renewed(context, *credential));
   strands.spawn(serve_users(context, started, head, desk, api, listeners));
   co_return co_await strands.join();
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/json.h"
+#include "world/real/accounts.h"
 #include "world/real/background.h"
 
 namespace tutti::cli {
@@ -69,7 +70,7 @@ Task<Result<void>> save_machine(World& world, const Home& home, Machine machine)
 }
 
 std::string own_user_name(World& world) {
-  const std::string name(variable("USER"));
+  const std::string name = own_account().name;
   return wire::check_name("name", name) ? name : fmt::format("uid{}", world.processes().own_uid());
 }
 

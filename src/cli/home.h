@@ -57,7 +57,7 @@ struct Machine {
 Task<Result<Machine>> load_machine(World& world, const Home& home);
 Task<Result<void>> save_machine(World& world, const Home& home, Machine machine);
 
-// Who we are: $USER, or the number.
+// Who we are to the kernel: our account's name, or its number.
 std::string own_user_name(World& world);
 
 // "no cluster is running here; start one with `tutti up`", as an error.

@@ -24,8 +24,9 @@ bool is_loopback(const std::string& host) {
 
 // ---- token
 
-Task<Result<int>> print_token(Cluster& cluster, Duration lifetime, bool json) {
+Task<Result<int>> print_token(Cluster& cluster, Duration lifetime, std::string user, bool json) {
   cluster::TokenRequest request;
+  request.set_user(std::move(user));
   request.set_lifetime_ns(to_ns(lifetime));
   auto reply = co_await cluster.client->ask(api::kToken, std::move(request));
   if (!reply) co_return fail(std::move(reply).error());
@@ -118,7 +119,7 @@ Task<Result<void>> become_member(RealWorld& world, const Home& home, const JoinO
   CO_TRY_DO(co_await save_machine(world, home, machine));
   auto agent = co_await start_program(world, home, "agent");
   if (!agent) co_return fail(std::move(agent).error());
-  CO_TRY_DO(co_await wait_until_member(world));
+  CO_TRY_DO(co_await wait_until_member(world, home));
   fmt::print("{} is in cluster {}; `tutti status` shows it, `tutti down` ends its agent\n",
              machine.name, machine.cluster);
   co_return {};
@@ -130,14 +131,16 @@ int token(int argc, char** argv) {
   CLI::App app("Prints the command that lets another machine join this cluster, once.");
   app.name("tutti token");
   std::string lifetime = "1h";
+  std::string user;
   bool json = false;
   app.add_option("--for", lifetime, "how long it is good (1h)");
+  app.add_option("--user", user, "who joins with it, and whose jobs come from there (you)");
   app.add_flag("--json", json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
   auto parsed = parse_duration(lifetime);
   if (!parsed) return complain("token", parsed.error(), kCalledWrongly);
   return with_cluster("token",
-                      [&](Cluster& cluster) { return print_token(cluster, *parsed, json); });
+                      [&](Cluster& cluster) { return print_token(cluster, *parsed, user, json); });
 }
 
 int join(int argc, char** argv) {

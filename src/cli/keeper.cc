@@ -32,8 +32,8 @@ Result<KeeperOptions> parse(int argc, char** argv) {
       options.group = value;
     } else if (name == "--linger" && !value.empty()) {
       options.linger = value;
-    } else if (name == "--speak" && value == "1") {
-      options.speak = 1;
+    } else if (name == "--speak" && (value == "1" || value == "2")) {
+      options.speak = value == "1" ? 1 : 2;
     } else {
       return fail(Code::invalid, "usage: tutti keeper [--group NAME] [--linger PATH]");
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "cli/cluster.h"
 #include "world/real/background.h"
@@ -33,12 +34,19 @@ bool is_alive(const cluster::StatusReply& status, const std::string& name) {
 }
 
 Result<std::unique_ptr<Process>> spawn_program(RealWorld& world, const Home& home,
-                                               std::string_view program) {
+                                               std::string_view program, bool embedded) {
   TRY_DO(make_private_folder(home.folder + "/log"));
   TRY(const Handle log, open_log_file(home.log_file(program)));
   SpawnOptions options;
   options.arguments = {"/proc/self/exe", std::string(program)};
   options.environment = own_environment();
+  std::erase_if(options.environment,
+                [](const std::string& setting) { return setting.starts_with("TUTTI_HOME="); });
+  options.environment.push_back("TUTTI_HOME=" + home.folder);
+  if (embedded) {
+    options.arguments.emplace_back(kEmbedded);
+    options.parent_death_signal = SIGTERM;
+  }
   options.folder = "/";
   options.inherit = {{&log, kStandardOutput}, {&log, kStandardError}};
   options.new_session = true;
@@ -58,7 +66,8 @@ Task<bool> answers(World& world, wire::Seals& seals, Address address, wire::Iden
 
 }  // namespace
 
-Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program) {
+Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program,
+                                 bool embedded) {
   auto machine = co_await load_machine(world, home);
   if (!machine) co_return fail(std::move(machine).error());
   CO_TRY(const auto seals, wire::CertifiedSeals::make(world, std::nullopt));
@@ -73,7 +82,7 @@ Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string
     if (process != nullptr && !process->signal(0)) break;
     // One that was killed a moment ago may still be on its way out.
     if (process == nullptr && !running_program(home.pid_file(program))) {
-      CO_TRY(process, spawn_program(world, home, program));
+      CO_TRY(process, spawn_program(world, home, program, embedded));
     }
     CO_TRY_DO(co_await world.clock().sleep(kLookPause));
   }
@@ -81,10 +90,10 @@ Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string
   co_return fail(std::move(why));
 }
 
-Task<Result<void>> wait_until_member(World& world) {
+Task<Result<void>> wait_until_member(World& world, Home home) {
   const Instant patience = world.clock().now() + kStartPatience;
   while (world.clock().now() < patience) {
-    auto cluster = co_await Cluster::open(world);
+    auto cluster = co_await Cluster::open(world, home);
     if (!cluster) co_return fail(std::move(cluster).error());
     bool member = false;
     while (!member && world.clock().now() < patience) {

@@ -10,9 +10,12 @@
 namespace tutti::cli {
 
 // Nothing when it runs already. The error has the last lines of its log.
-Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program);
+// With it they are of this process, and end when it does, however that is.
+constexpr std::string_view kEmbedded = "--embedded";
+Task<Result<bool>> start_program(RealWorld& world, const Home& home, std::string_view program,
+                                 bool embedded = false);
 
 // The head knows this machine's agent, and that it lives.
-Task<Result<void>> wait_until_member(World& world);
+Task<Result<void>> wait_until_member(World& world, Home home);
 
 }  // namespace tutti::cli

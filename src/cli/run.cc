@@ -10,6 +10,7 @@
 
 #include "cli/cluster_run.h"
 #include "cli/complain.h"
+#include "cli/embedded.h"
 #include "cli/gang_printer.h"
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
@@ -200,7 +201,7 @@ class OpenCluster {
 Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions& options) {
   if (options.local) return nullptr;
   auto cluster = world.run(Cluster::open(world));
-  const bool needed = options.cluster || options.is_job_file();
+  const bool needed = options.cluster;
   // Too few descriptors to look for one are too few to run: that is told better below.
   const bool none = !cluster && (cluster.error().code() == Code::unavailable ||
                                  cluster.error().code() == Code::exhausted);
@@ -211,6 +212,12 @@ Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions
 Result<Outcome> run_with(RunOptions options) {
   RealWorld world({.spin = 0s});
   TRY(std::unique_ptr<Cluster> found, find_cluster(world, options));
+  std::unique_ptr<EmbeddedCluster> embedded;
+  if (found == nullptr && options.is_job_file()) {
+    TRY(const job::Spec spec, world.run(make_job(world, options, 0)));
+    TRY(embedded, EmbeddedCluster::start(world, spec));
+    TRY(found, world.run(Cluster::open(world, embedded->home())));
+  }
   const OpenCluster open(world, std::move(found));
   Cluster* const cluster = open.get();
   const uint32_t children = cluster != nullptr ? 0 : options.ranks;

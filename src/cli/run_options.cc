@@ -15,7 +15,7 @@ usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
        tutti run [options] JOB.toml
 
 Where a cluster runs (see `tutti up`), it runs there as a job; else on this machine, as a child of
-this command. A job file needs a cluster.
+this command. For a job file without a cluster one is begun, for this run alone.
 
   -n RANKS          how many to start (1)
   --timeout TIME    end everything after this long, with exit code 124: 90s, 10m, 1h30m

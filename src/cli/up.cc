@@ -80,7 +80,7 @@ Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions
   }
   auto agent = co_await start_program(world, home, "agent");
   if (!agent) co_return fail(std::move(agent).error());
-  co_return co_await wait_until_member(world);
+  co_return co_await wait_until_member(world, home);
 }
 
 Task<Result<void>> tell_state(World& world) {

@@ -35,6 +35,9 @@ struct AgentOptions {
   int rank_nice = 0;                              // what ranks add to the niceness of their keeper
   std::function<void()> started;                  // jobs of before were found again
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
+  // As JobHost::run_as(); without, everything runs as the agent's own user.
+  std::function<Result<std::optional<RunAs>>(const std::string& user)> run_as;
+  bool keepers_linger = true;  // or all that runs ends with the agent
 };
 
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
@@ -108,7 +111,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
-  std::string exchange_socket() const override { return options_->folder + "/exchange.sock"; }
+  std::string exchange_socket(bool of_others) const override;
+  Result<std::optional<RunAs>> run_as(const std::string& user) override;
   int rank_nice() const override { return options_->rank_nice; }
   HostJob& add_job(uint64_t job);
   Task<void> run_job(HostJob& job);

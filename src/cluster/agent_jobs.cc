@@ -20,6 +20,23 @@ constexpr uint64_t kLogBytes = 64_MiB;
 
 }  // namespace
 
+// Others cannot look into our folder, and need not: the name is known to the kernel alone, and it
+// says who connects.
+std::string Agent::exchange_socket(bool of_others) const {
+  return of_others ? fmt::format("@{}/exchange", options_->folder)
+                   : options_->folder + "/exchange.sock";
+}
+
+Result<std::optional<RunAs>> Agent::run_as(const std::string& user) {
+  if (!options_->run_as) return std::nullopt;
+  auto who = options_->run_as(user);
+  if (who && *who && !exchange_server_->serves_others()) {
+    exchange_server_->serve_others();
+    strands_->spawn(exchange_server_->serve(exchange_socket(true)));
+  }
+  return who;
+}
+
 HostJob* Agent::find_job(uint64_t job) {
   const auto found = jobs_.find(job);
   return found == jobs_.end() ? nullptr : found->second.get();
@@ -31,7 +48,7 @@ HostJob& Agent::add_job(uint64_t job) {
   if (exchange_server_ == nullptr) {
     exchange_server_ =
         std::make_unique<ExchangeServer>(world_, [this](uint64_t id) { return find_job(id); });
-    strands_->spawn(exchange_server_->serve(exchange_socket()));
+    strands_->spawn(exchange_server_->serve(exchange_socket(false)));
   }
   jobs_.emplace(job, std::move(made));
   strands_->spawn(run_job(added));
@@ -151,12 +168,13 @@ Task<void> Agent::snapshot_when_large() {
 Result<KeeperSession*> Agent::start_keeper_here() {
   const uint64_t name = world_.random().next();
   StartKeeperOptions options = options_->keeper;
-  options.linger = fmt::format("{}/keepers/{:08x}", options_->folder, name >> 32);
+  const std::string path = fmt::format("{}/keepers/{:08x}", options_->folder, name >> 32);
+  if (options_->keepers_linger) options.linger = path;
   if (options_->use_groups) options.group = fmt::format("keeper-{:016x}", name);
   TRY(StartedKeeper started, start_keeper(world_, options));
-  keepers_.push_back(std::make_unique<KeeperSession>(std::move(started.stream),
-                                                     std::move(started.process), options.linger));
-  keepers_.back()->start([this] { ring_time(); });
+  keepers_.push_back(
+      std::make_unique<KeeperSession>(std::move(started.stream), std::move(started.process), path));
+  keepers_.back()->start([this] { ring_time(); }, options.speak);
   return keepers_.back().get();
 }
 
@@ -183,7 +201,7 @@ void Agent::keep_warm() {
 }
 
 void Agent::give_keeper_back(KeeperSession& keeper) {
-  if (!keeper.gone() && idle_keepers_.size() < kMostIdleKeepers) {
+  if (keeper.is_reusable() && idle_keepers_.size() < kMostIdleKeepers) {
     idle_keepers_.push_back(&keeper);
   } else {
     keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
@@ -228,7 +246,8 @@ Task<void> Agent::adopt_all() {
     by_path[path] = keepers_.back().get();
   }
   // A keeper speaks as soon as it is greeted: its job must listen by then.
-  for (const auto& [path, keeper] : by_path) keeper->start([this] { ring_time(); });
+  for (const auto& [path, keeper] : by_path)
+    keeper->start([this] { ring_time(); }, options_->keeper.speak);
   for (auto& [id, record] : beginning_->jobs) {
     const auto keeper = by_path.find(record.keeper());
     HostJob& job = add_job(id);

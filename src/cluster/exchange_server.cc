@@ -11,6 +11,7 @@ constexpr size_t kMostConnections = 16'384;
 // A request is a few bytes from the same host; who does not send it is stuck.
 constexpr Duration kRequestPatience = 10s;
 constexpr Duration kAcceptPause = 100ms;
+constexpr uid_t kRoot = 0;
 
 ExchangeAnswer refusal(const Error& why) {
   return {.ok = false, .code = why.code(), .gang_epoch = 0, .message = why.text(), .value = {}};
@@ -45,6 +46,18 @@ Task<void> ExchangeServer::serve_one(std::unique_ptr<Stream> stream) {
   (void)co_await stream->write(bytes);
 }
 
+// A socket that only our own user and root can reach needs no question.
+Result<void> ExchangeServer::check_user(Stream& stream, const HostJob& job) const {
+  if (!serves_others_) return {};
+  TRY(const Credentials peer, stream.peer_credentials());
+  const uid_t own = world_.processes().own_uid();
+  if (peer.uid == own || peer.uid == kRoot || peer.uid == job.user(own)) return {};
+  TUTTI_LOG(warn, "refused a call of another user",
+            {{"job", job.job()}, {"uid", peer.uid}, {"pid", peer.pid}});
+  return fail(Code::denied, "job {} is of uid {}, and you are uid {}", job.job(), job.user(own),
+              peer.uid);
+}
+
 Task<ExchangeAnswer> ExchangeServer::answer(Stream& stream) {
   Task<Result<ExchangeRequest>> reading = read_request(stream);
   const Instant patience = world_.clock().now() + kRequestPatience;
@@ -54,6 +67,7 @@ Task<ExchangeAnswer> ExchangeServer::answer(Stream& stream) {
   if (job == nullptr)
     co_return refusal(
         Error(Code::not_found, fmt::format("job {} is not on this host", request->job)));
+  if (auto allowed = check_user(stream, *job); !allowed) co_return refusal(allowed.error());
   if (request->op == ExchangeRequest::Op::ready) {
     job->on_spare_ready(request->process);
     co_return ExchangeAnswer{};

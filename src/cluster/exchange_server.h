@@ -20,13 +20,18 @@ class ExchangeServer {
 
   // Until cancelled.
   Task<Result<void>> serve(std::string path);
+  // From then on ranks of other users may come too; each is heard for its own user's jobs alone.
+  void serve_others() { serves_others_ = true; }
+  bool serves_others() const { return serves_others_; }
 
  private:
   Task<void> serve_one(std::unique_ptr<Stream> stream);
   Task<ExchangeAnswer> answer(Stream& stream);
+  Result<void> check_user(Stream& stream, const HostJob& job) const;
 
   World& world_;
   Find find_;
+  bool serves_others_ = false;
 };
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "cluster/submissions.h"
 #include "wire/connection.h"
 
@@ -12,6 +13,8 @@ namespace {
 constexpr uint32_t kMostJobsAtOnce = 5'000;
 // Of one head. A person opens a few, a script some.
 constexpr uint32_t kMostClients = 1'024;
+
+constexpr std::string_view kRoot = "root";
 
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
@@ -41,8 +44,14 @@ void HeadApi::add_for_users(const MethodType& method, Member member) {
   });
 }
 
-HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self)
-    : world_(world), seals_(seals), head_(head), desk_(desk), self_(std::move(self)) {
+HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self,
+                 std::string owner)
+    : world_(world),
+      seals_(seals),
+      head_(head),
+      desk_(desk),
+      self_(std::move(self)),
+      owner_(std::move(owner)) {
   add_for_users(api::kSubmit, &HeadApi::submit);
   add_for_users(api::kSubmitMany, &HeadApi::submit_many);
   add_for_users(api::kRun, &HeadApi::run);
@@ -130,12 +139,27 @@ Task<Result<cluster::JobsReply>> HeadApi::jobs(Context&, const cluster::JobsRequ
   co_return reply;
 }
 
-Task<Result<cluster::Empty>> HeadApi::kill(Context&, const cluster::KillRequest& request) {
+bool HeadApi::rules(const Context& call) const {
+  const std::string& name = call.connection.peer().identity.name;
+  return name == owner_ || name == kRoot;
+}
+
+Result<void> HeadApi::check_owner(const Context& call, uint64_t job) const {
+  TRY(const cluster::JobInfo info, head_.info(job));
+  const std::string& name = call.connection.peer().identity.name;
+  if (name == info.user() || rules(call)) return {};
+  return fail(Code::denied, "job {} is {}'s, and you are {}; only {} and {} may do this", job,
+              info.user(), name, info.user(), kRoot);
+}
+
+Task<Result<cluster::Empty>> HeadApi::kill(Context& call, const cluster::KillRequest& request) {
+  CO_TRY_DO(check_owner(call, request.job()));
   CO_TRY_DO(head_.kill(request));
   co_return cluster::Empty();
 }
 
-Task<Result<cluster::Empty>> HeadApi::signal(Context&, const cluster::SignalRequest& request) {
+Task<Result<cluster::Empty>> HeadApi::signal(Context& call, const cluster::SignalRequest& request) {
+  CO_TRY_DO(check_owner(call, request.job()));
   CO_TRY_DO(head_.signal(request));
   co_return cluster::Empty();
 }
@@ -150,11 +174,34 @@ Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& r
   co_return co_await head_.processes(std::move(asked));
 }
 
-Task<Result<cluster::TokenReply>> HeadApi::token(Context&, const cluster::TokenRequest& request) {
-  co_return desk_.make_token(Duration(request.lifetime_ns()));
+Task<Result<cluster::TokenReply>> HeadApi::token(Context& call,
+                                                 const cluster::TokenRequest& request) {
+  const std::string& asks = call.connection.peer().identity.name;
+  const std::string& user = request.user().empty() ? asks : request.user();
+  if (user != asks && !rules(call))
+    co_return fail(Code::denied,
+                   "only {}, whose cluster this is, and root give tokens to others; ask for one "
+                   "for yourself",
+                   owner_);
+  co_return desk_.make_token(Duration(request.lifetime_ns()), user);
+}
+
+// A certificate in the name of a host that lives would be good for taking its place.
+Result<void> HeadApi::check_free(const std::string& host) const {
+  const cluster::StatusReply status = head_.status(false);
+  const bool taken = std::ranges::any_of(status.hosts(), [&](const cluster::HostStatus& one) {
+    return one.name() == host && one.alive();
+  });
+  if (!taken) return {};
+  TUTTI_LOG(warn, "refused to let a host join under the name of another", {{"name", host}});
+  return fail(Code::exists,
+              "there is a host {} in this cluster already, and it lives; stop its agent, or join "
+              "with another --name",
+              host);
 }
 
 Task<Result<cluster::JoinReply>> HeadApi::join(Context&, const cluster::JoinRequest& request) {
+  CO_TRY_DO(check_free(request.name()));
   co_return desk_.admit(request);
 }
 

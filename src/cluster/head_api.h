@@ -14,7 +14,8 @@ namespace tutti {
 class HeadApi {
  public:
   // All of them outlive it.
-  HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self);
+  HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, wire::Identity self,
+          std::string owner);
 
   // Until cancelled, on as many listeners as there are calls.
   Task<Result<void>> serve(Listener& listener);
@@ -39,6 +40,10 @@ class HeadApi {
   Task<Result<cluster::PsReply>> ps(Context& call, const cluster::PsRequest& request);
   Task<Result<cluster::TokenReply>> token(Context& call, const cluster::TokenRequest& request);
   Task<Result<cluster::JoinReply>> join(Context& call, const cluster::JoinRequest& request);
+  // The owner of the cluster and root may do what they like.
+  bool rules(const Context& call) const;
+  Result<void> check_free(const std::string& host) const;
+  Result<void> check_owner(const Context& call, uint64_t job) const;
   template <class Stream>
   Task<Result<void>> tell_changes(uint64_t job, Stream& stream);
 
@@ -47,6 +52,7 @@ class HeadApi {
   Head& head_;
   JoinDesk& desk_;
   wire::Identity self_;
+  std::string owner_;  // who runs the head
   wire::Methods methods_;
 };
 

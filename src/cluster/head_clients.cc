@@ -46,6 +46,9 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   job.id = next_job_++;
   job.spec = std::move(*request.mutable_spec());
   job.user = std::move(user);
+  job.spec.set_account(job.user);  // whatever it says itself
+  job.spec.clear_user();
+  job.spec.clear_user_group();
   job.key = request.key();
   job.submitted_ns = world_.clock().unix_ns();
   cluster::HeadRecord record;

@@ -26,6 +26,9 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   if (age(directive) <= age(directive_) || (next_ && age(directive) <= age(*next_))) {
     // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
     if (directive.epoch() == directive_.epoch()) report_again();
+    if (directive.epoch() < directive_.epoch())
+      TUTTI_LOG(info, "ignored an old directive",
+                {{"job", job_}, {"epoch", directive.epoch()}, {"now", directive_.epoch()}});
     return;
   }
   if (end_) return;  // it ends here, whatever comes
@@ -149,6 +152,13 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   directive_ = std::move(directive);
   numbers_.emplace(directive_.spec());
   const RangeSet wanted = wanted_here();
+  auto who = host_.run_as(directive_.spec().account());
+  if (!who) {
+    refuse(wanted, who.error());
+    report_again();
+    co_return {};
+  }
+  run_as_ = std::move(*who);
   if (keeper_ == nullptr && !wanted.empty()) {
     auto keeper = co_await host_.take_keeper();
     if (!keeper) co_return fail(keeper.error().context("start a keeper"));
@@ -202,6 +212,21 @@ void HostJob::give_up_wanted(const Error& why) {
     local.row.mutable_exit()->set_error(job::HOST_LOST);
   }
   report_again();
+}
+
+// To try again would be in vain.
+void HostJob::refuse(const RangeSet& processes, const Error& why) {
+  TUTTI_LOG(warn, "refused to start", {{"job", job_}, {"why", why.text()}});
+  for (const ProcessId process : processes.members()) {
+    Local& local = processes_[process];
+    local = Local{};
+    local.epoch = epoch();
+    local.phase = Phase::exited;
+    local.row.set_what(cluster::Row::NOT_STARTED);
+    local.row.set_message(why.text());
+    local.row.set_count(static_cast<uint64_t>(why.code()));
+    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+  }
 }
 
 // What the directive has started here and does not run yet in its epoch.
@@ -269,8 +294,12 @@ Task<void> HostJob::start_pending() {
   const auto leaves = [](const auto& entry) {
     return entry.second.stopping && entry.second.phase != Phase::exited;
   };
-  if (pending_.empty() || keeper_ == nullptr || std::ranges::any_of(processes_, leaves)) co_return;
+  if (pending_.empty() || std::ranges::any_of(processes_, leaves)) co_return;
   give_up_at_ = kNever;
+  if (keeper_ == nullptr) {
+    lose_pending();
+    co_return;
+  }
   const RangeSet processes = std::exchange(pending_, {});
   // The keeper holds the last exit of a number until it may be used again.
   std::erase_if(sequences_, [&](const auto& held) {
@@ -292,6 +321,21 @@ Task<void> HostJob::start_pending() {
   send_spawn(processes);
 }
 
+// Their keeper ended before they began.
+void HostJob::lose_pending() {
+  const Error why = keeper_error_.value_or(Error(Code::unavailable, "there is none"));
+  const RangeSet processes = std::exchange(pending_, {});
+  refuse(processes, why.context("speak with its keeper"));
+  report_again();
+  if (why.code() == Code::unsupported) return;
+  for (const ProcessId process : processes.members()) {
+    Local& local = processes_[process];
+    local.row.set_what(cluster::Row::EXITED);
+    local.row.mutable_exit()->set_signal(SIGKILL);
+    local.row.mutable_exit()->set_error(job::KILLED);
+  }
+}
+
 // The keeper cannot say what it had: the log says what was started.
 void HostJob::take_from_record() {
   for (const cluster::Row& row : recorded_)
@@ -302,6 +346,8 @@ void HostJob::take_from_record() {
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = record.directive();
   numbers_.emplace(directive_.spec());
+  // One who has gone meanwhile has what runs go on, and nothing begin.
+  if (auto who = host_.run_as(directive_.spec().account())) run_as_ = std::move(*who);
   recorded_ = record.running();
   noticed_ = directive_.notice() != 0;
   report_again();
@@ -317,6 +363,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
     adopting_ = true;
     TUTTI_LOG(debug, "adopting", {{"job", job_}, {"keeper", keeper->path()}});
     keeper->set_user(this);
+    keeper->expect_job(job_);
     keeper->send(KeeperMessage::list, keeper::List());
     return;
   }

@@ -30,6 +30,14 @@ inline uint64_t step_of(const tutti_control_page& page) {
   return __atomic_load_n(&page.step, __ATOMIC_RELAXED);
 }
 
+// Whom the processes of a job run as, when it is not the agent's own user.
+struct RunAs {
+  uint32_t user = 0;
+  std::string name;
+  std::string home;
+  std::string shell;
+};
+
 // What a host's jobs have in common; the agent.
 class JobHost {
  public:
@@ -51,7 +59,10 @@ class JobHost {
   virtual void give_keeper_back(KeeperSession& keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
-  virtual std::string exchange_socket() const = 0;
+  // Of our own user's ranks, or of others'.
+  virtual std::string exchange_socket(bool of_others) const = 0;
+  // Nothing for our own user; the error says why this host runs nothing of that user.
+  virtual Result<std::optional<RunAs>> run_as(const std::string& user) = 0;
   // What ranks add to the niceness of their keeper.
   virtual int rank_nice() const = 0;
 
@@ -73,6 +84,9 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   Task<void> run();
   // Of an agent that was started anew: what the log says, with the keeper when it still lives.
   void adopt(const cluster::HostRecord& record, KeeperSession* keeper);
+
+  // The number of the user it runs as, who is our own unless it is said otherwise.
+  uint32_t user(uint32_t own) const { return run_as_ ? run_as_->user : own; }
 
   // These only take note.
   void on_directive(const cluster::Directive& directive);
@@ -148,6 +162,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   RangeSet wanted_here() const;
   void give_notice();
   void give_up_wanted(const Error& why);
+  void refuse(const RangeSet& processes, const Error& why);
+  void lose_pending();
   void settle();
   void take_from_record();
   Task<void> start_pending();
@@ -228,6 +244,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
+  std::optional<RunAs> run_as_;        // of the job's user, when that is not ours
+  std::optional<Error> keeper_error_;  // why the last keeper is gone
   World& world_;
   uint64_t job_;
   cluster::Directive directive_;  // obeyed

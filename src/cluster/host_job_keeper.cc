@@ -197,6 +197,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
 
 void HostJob::on_keeper_gone(const Error& why) {
   keeper_ = nullptr;
+  keeper_error_ = why;
   // The next keeper has nothing of what this one had.
   pages_.reset();
   pages_capacity_ = 0;

@@ -105,14 +105,22 @@ keeper::Spawn HostJob::common_spawn(size_t index) const {
   const job::Spec& spec = directive_.spec();
   const job::Role& role = spec.roles(static_cast<int>(index));
   keeper::Spawn spawn;
+  spawn.set_job(job_);
   *spawn.mutable_environment() = spec.environment();
   for (const std::string& setting : role.environment()) spawn.add_environment(setting);
   spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
-  spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
-  spawn.add_environment(fmt::format("{}={}", kExchangeVariable, host_.exchange_socket()));
+  const bool of_other = run_as_.has_value();
+  if (!of_other) spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
+  spawn.add_environment(fmt::format("{}={}", kExchangeVariable, host_.exchange_socket(of_other)));
   spawn.set_folder(role.folder().empty() ? spec.folder() : role.folder());
-  if (spec.has_user()) spawn.set_user(spec.user());
-  if (spec.has_user_group()) spawn.set_user_group(spec.user_group());
+  if (of_other) {
+    spawn.set_user(run_as_->user);
+    // As a login would have it: what the job brought along may be of another host, or of root.
+    for (const char* name : {"USER", "LOGNAME"})
+      spawn.add_environment(fmt::format("{}={}", name, run_as_->name));
+    spawn.add_environment(fmt::format("HOME={}", run_as_->home));
+    spawn.add_environment(fmt::format("SHELL={}", run_as_->shell));
+  }
   spawn.set_open_files(spec.open_files());
   spawn.set_nice(host_.rank_nice());
   spawn.set_control_arena(kControlArena);

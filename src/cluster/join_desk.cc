@@ -85,10 +85,11 @@ void JoinDesk::set_addresses(std::string tree, std::string api) {
 
 void JoinDesk::forget_expired() {
   const int64_t now = now_unix_s();
-  std::erase_if(secrets_, [&](const auto& secret) { return secret.second <= now; });
+  std::erase_if(secrets_, [&](const auto& secret) { return secret.second.until_unix_s <= now; });
 }
 
-Result<cluster::TokenReply> JoinDesk::make_token(Duration lifetime) {
+Result<cluster::TokenReply> JoinDesk::make_token(Duration lifetime, std::string user) {
+  TRY_DO(wire::check_name("name", user));
   forget_expired();
   if (lifetime <= 0s) lifetime = kUsualLifetime;
   if (lifetime > kLongestLifetime)
@@ -99,7 +100,7 @@ Result<cluster::TokenReply> JoinDesk::make_token(Duration lifetime) {
   JoinToken token{.authority_key = wire::public_key(authority_.certificate_pem()),
                   .secret = wire::random_secret(kSecretBytes),
                   .expires_unix_s = now_unix_s() + lifetime / 1s};
-  secrets_.emplace(token.secret, token.expires_unix_s);
+  secrets_.emplace(token.secret, Promise{token.expires_unix_s, std::move(user)});
   cluster::TokenReply reply;
   reply.set_token(token.text());
   reply.set_expires_unix_s(token.expires_unix_s);
@@ -113,6 +114,11 @@ Result<cluster::JoinReply> JoinDesk::admit(const cluster::JoinRequest& request) 
     return fail(Code::denied,
                 "the head does not know this token: it was used, its time is up, or the head was "
                 "started anew since; `tutti token` there prints another");
+  if (request.user() != secret->second.user)
+    return fail(Code::denied,
+                "this token is for {}, and you are {}; `tutti token --user {}` on the head's "
+                "machine prints one for you",
+                secret->second.user, request.user(), request.user());
   const wire::IssueOptions agent{
       .role = wire::Role::agent, .name = request.name(), .lifetime_s = kMemberLifetime_s};
   const wire::IssueOptions user{

@@ -29,7 +29,7 @@ class JoinDesk {
 
   // The head's addresses, for those who join.
   void set_addresses(std::string tree, std::string api);
-  Result<cluster::TokenReply> make_token(Duration lifetime);
+  Result<cluster::TokenReply> make_token(Duration lifetime, std::string user);
   Result<cluster::JoinReply> admit(const cluster::JoinRequest& request);
 
  private:
@@ -40,7 +40,11 @@ class JoinDesk {
   wire::Authority authority_;
   std::string tree_;
   std::string api_;
-  std::map<std::string, int64_t> secrets_;  // until when
+  struct Promise {
+    int64_t until_unix_s;
+    std::string user;  // who may join with it
+  };
+  std::map<std::string, Promise> secrets_;
 };
 
 }  // namespace tutti

@@ -11,6 +11,9 @@ namespace {
 
 // A controller that says nothing is not one.
 constexpr Duration kHelloPatience = 10s;
+// For the next controller, of a keeper that has nothing to keep: one whose agent died before it
+// could write down that it had started it is found by nobody.
+constexpr Duration kIdlePatience = 60s;
 
 Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope& session) {
   auto accepted = co_await listener.accept();
@@ -95,8 +98,17 @@ Task<Result<void>> Keeper::finish(Result<void> served) {
 // Gives the next controller, if it came before this one left.
 Task<std::unique_ptr<Stream>> Keeper::serve_and_accept(std::unique_ptr<Stream> stream,
                                                        Listener& listener) {
+  if (stream == nullptr && keeps_nothing()) return accept_soon(listener);
   if (stream == nullptr) return accept_only(listener);
   return serve_while_accepting(std::move(stream), listener);
+}
+
+Task<std::unique_ptr<Stream>> Keeper::accept_soon(Listener& listener) {
+  const Instant patience = world_.clock().now() + kIdlePatience;
+  Task<Result<std::unique_ptr<Stream>>> accepting = listener.accept();
+  auto accepted = co_await with_deadline(world_.clock(), patience, std::move(accepting));
+  if (!accepted && accepted.error().code() == Code::deadline) leaving_ = true;
+  co_return accepted ? std::move(*accepted) : nullptr;
 }
 
 Task<std::unique_ptr<Stream>> Keeper::serve_while_accepting(std::unique_ptr<Stream> stream,
@@ -148,6 +160,7 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
   keeper::Welcome welcome;
   welcome.set_version(version_);
   welcome.set_program(fmt::format("tutti {}", kVersion));
+  if (version_ >= kKeeperVersionOfJobs) welcome.set_job(job_);
   welcome.set_pid(world_.processes().own_pid());
   if (group_ != nullptr) welcome.set_group(group_->name());
   welcome.set_no_group_because(options_.group.empty() ? "none was asked for" : no_group_because_);

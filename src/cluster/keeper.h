@@ -48,12 +48,14 @@ class Keeper {
   // Serving (keeper.cc). An error ends the session, never the keeper.
   Result<void> begin();
   void make_group();
+  bool keeps_nothing() const { return ranks_.empty() && exits_.empty() && arenas_.empty(); }
   Task<Result<std::unique_ptr<Listener>>> begin_lingering();
   Task<Result<void>> finish(Result<void> served);
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);
   // Serves, or only waits when there is no stream; gives the next controller, if there is one.
   Task<std::unique_ptr<Stream>> serve_and_accept(std::unique_ptr<Stream> stream,
                                                  Listener& listener);
+  Task<std::unique_ptr<Stream>> accept_soon(Listener& listener);
   Task<std::unique_ptr<Stream>> serve_while_accepting(std::unique_ptr<Stream> stream,
                                                       Listener& listener);
   Task<void> serve_until_over(std::unique_ptr<Stream> stream, Scope& session);
@@ -129,6 +131,7 @@ class Keeper {
   KeeperOptions options_;
   uint32_t version_ = 0;  // of the session: there is one at a time
   uint64_t spawns_ = 0;   // of the session
+  uint64_t job_ = 0;      // whose ranks these are, if anybody said
   std::unique_ptr<ProcessGroup> group_;
   std::string no_group_because_;
   std::list<HeldArena> arenas_;  // before the ranks, which point to them

@@ -24,7 +24,8 @@ struct StartKeeperOptions {
   std::vector<std::string> environment;  // of the keeper, not of its ranks
   std::string group;                     // as in KeeperOptions
   std::string linger;
-  const Handle* errors = nullptr;  // its standard error; nullptr is /dev/null
+  const Handle* errors = nullptr;          // its standard error; nullptr is /dev/null
+  uint32_t speak = kHighestKeeperVersion;  // no version past this: for tests of mixed versions
 };
 
 struct StartedKeeper {

@@ -104,8 +104,40 @@ Task<void> newer_in_old_session(Kept& kept) {
   std::string path = kept.path;
   auto next = co_await connect_keeper(kept.world, std::move(path));
   REQUIRE_OK(next);
-  CHECK(next->client->version() == 2);
+  CHECK(next->client->version() == kHighestKeeperVersion);
   kept.client = std::move(next->client);
+}
+
+// ---- Whose job it keeps. ----
+
+Task<uint64_t> job_of_keeper(Kept& kept, uint32_t highest) {
+  std::string path = kept.path;
+  auto next = co_await connect_keeper(kept.world, std::move(path), highest);
+  REQUIRE_OK(next);
+  kept.client = std::move(next->client);
+  co_return kept.client->welcome().job();
+}
+
+Task<void> whose_job(Kept& kept) {
+  constexpr uint64_t kJob = 7;
+  uint64_t told = co_await job_of_keeper(kept, kHighestKeeperVersion);
+  CHECK(told == 0);
+  keeper::Spawn spawn = job(kept, "sleep", 1);
+  spawn.set_job(kJob);
+  auto spawned = co_await kept.client->spawn(std::move(spawn));
+  REQUIRE_OK(spawned);
+  told = co_await job_of_keeper(kept, kHighestKeeperVersion);
+  CHECK(told == kJob);
+  told = co_await job_of_keeper(kept, kKeeperVersionOfJobs - 1);
+  CHECK(told == 0);
+  auto reset = co_await kept.client->reset();
+  REQUIRE_OK(reset);
+  told = co_await job_of_keeper(kept, kHighestKeeperVersion);
+  CHECK(told == 0);
+}
+
+TEST_CASE("a keeper says whose ranks it has until it is reset, to who understands that") {
+  in_both_worlds(whose_job);
 }
 
 TEST_CASE("in a session of version 1 everything newer is refused, and the session goes on") {

@@ -106,6 +106,7 @@ Task<Result<void>> Keeper::reset() {
   exits_.clear();
   asked_.clear();
   arenas_.clear();
+  job_ = 0;
   if (!group_stays) make_group();
   resetting_ = false;
   co_return {};

@@ -6,9 +6,9 @@
 
 namespace tutti {
 
-keeper::Hello make_hello(uint32_t highest) {
+keeper::Hello make_hello(uint32_t highest, uint32_t lowest) {
   keeper::Hello hello;
-  hello.set_lowest_version(kLowestKeeperVersion);
+  hello.set_lowest_version(lowest);
   hello.set_highest_version(highest);
   hello.set_program(fmt::format("tutti {}", kVersion));
   return hello;
@@ -17,11 +17,16 @@ keeper::Hello make_hello(uint32_t highest) {
 Result<uint32_t> agree_on_version(const keeper::Hello& hello, uint32_t highest) {
   const uint32_t both = std::min(hello.highest_version(), highest);
   if (both >= std::max(hello.lowest_version(), kLowestKeeperVersion)) return both;
+  const bool keeper_is_older = hello.lowest_version() > highest;
   return fail(Code::unsupported,
               "'{}' speaks versions {} to {} of the keeper's protocol, this keeper (tutti {}) {} "
-              "to {}; use a program that speaks one of these",
+              "to {}; {}",
               hello.program(), hello.lowest_version(), hello.highest_version(), kVersion,
-              kLowestKeeperVersion, highest);
+              kLowestKeeperVersion, highest,
+              keeper_is_older
+                  ? "the keeper is too old, and ends with its job: let the job end under the tutti "
+                    "that began it, then upgrade"
+                  : fmt::format("upgrade '{}'", hello.program()));
 }
 
 std::string_view newer_part(const keeper::Spawn& spawn) {

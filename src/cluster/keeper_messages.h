@@ -12,12 +12,15 @@ namespace tutti {
 
 // The versions of the protocol this program speaks.
 constexpr uint32_t kLowestKeeperVersion = 1;
-constexpr uint32_t kHighestKeeperVersion = 2;
+constexpr uint32_t kHighestKeeperVersion = 3;
 // The first with control pages, spares, single ranks to end, and Reset.
 constexpr uint32_t kKeeperVersionOfSpares = 2;
+// The first that says whose job it keeps.
+constexpr uint32_t kKeeperVersionOfJobs = 3;
 
-// Tests of mixed versions speak none past `highest`.
-keeper::Hello make_hello(uint32_t highest = kHighestKeeperVersion);
+// Tests of mixed versions speak none past `highest`; agents none below that of spares.
+keeper::Hello make_hello(uint32_t highest = kHighestKeeperVersion,
+                         uint32_t lowest = kLowestKeeperVersion);
 // The version to speak, or why there is none.
 Result<uint32_t> agree_on_version(const keeper::Hello& hello,
                                   uint32_t highest = kHighestKeeperVersion);

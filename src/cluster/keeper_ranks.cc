@@ -99,6 +99,7 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
   TRY(HeldArena * arena, check_spawn(command));
+  job_ = version_ >= kKeeperVersionOfJobs ? command.job() : 0;
   ProcessGroup* group = group_refuses_ ? nullptr : group_.get();
   auto started = start_ranks(world_, command, frame.handles, group, arena);
   if (!started && started.error().code() == Code::unsupported && group != nullptr) {

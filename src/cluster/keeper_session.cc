@@ -6,10 +6,16 @@ KeeperSession::KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_p
                              std::string path)
     : stream_(std::move(stream)), process_(std::move(process)), path_(std::move(path)) {}
 
-void KeeperSession::start(std::function<void()> over) {
+void KeeperSession::start(std::function<void()> over, uint32_t highest) {
   over_ = std::move(over);
-  send(KeeperMessage::hello, make_hello());
+  strands_.spawn(say_hello(highest));
   strands_.spawn(converse());
+}
+
+Task<void> KeeperSession::say_hello(uint32_t highest) {
+  std::string hello;
+  encode_keeper_frame(KeeperMessage::hello, make_hello(highest, kKeeperVersionOfSpares), 0, hello);
+  (void)co_await stream_->send_encoded(std::move(hello));  // converse() finds out too
 }
 
 void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite& message) {
@@ -45,11 +51,24 @@ Task<void> KeeperSession::converse() {
   }
 }
 
-void KeeperSession::take(KeeperFrame frame) {
-  if (frame.kind == KeeperMessage::welcome) {
-    (void)frame.parse(welcome_);
-    return;
+// Its welcome, or why we cannot speak with it.
+void KeeperSession::take_first(const KeeperFrame& frame) {
+  keeper::Failure refusal;
+  if (frame.kind == KeeperMessage::failure && frame.parse(refusal)) return end(to_error(refusal));
+  if (frame.kind != KeeperMessage::welcome || !frame.parse(welcome_) || welcome_.version() == 0)
+    return end(Error(Code::corrupt, "it does not say welcome"));
+  if (expected_job_ != 0 && welcome_.job() != 0 && welcome_.job() != expected_job_) {
+    is_resetting_ = true;
+    std::string reset;
+    encode_keeper_frame(KeeperMessage::reset, keeper::Reset(), 0, reset);
+    outbox_.insert(0, reset);
   }
+  is_writing_ = !outbox_.empty();
+  if (is_writing_) strands_.spawn(write_out());
+}
+
+void KeeperSession::take(KeeperFrame frame) {
+  if (welcome_.version() == 0) return take_first(frame);
   if (is_resetting_) {
     if (frame.kind == KeeperMessage::done) is_resetting_ = false;
     // It was empty, and cannot be emptied: no job can rely on it.

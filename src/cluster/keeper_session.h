@@ -31,13 +31,18 @@ class KeeperSession {
   KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
                 std::string path);
 
-  // Says hello; the welcome is kept to itself.
-  void start(std::function<void()> over);
+  // Says hello; the welcome is kept to itself. Until it comes nothing else is sent: a keeper that
+  // does not listen yet could not be found by the agent after us, and must not start anything.
+  void start(std::function<void()> over, uint32_t highest = kHighestKeeperVersion);
+  // Of a keeper that is found: should it have another job's ranks, it is reset before anything.
+  void expect_job(uint64_t job) { expected_job_ = job; }
   void set_user(KeeperUser* user) { user_ = user; }
 
   void send(KeeperMessage kind, const google::protobuf::MessageLite& message);
   // The keeper has said that nothing is left of what it was told to start.
   bool is_empty() const { return spawns_ != 0 && empty_after_ == spawns_; }
+  // Whether it may have another job: only one that says whose ranks it has can be found again.
+  bool is_reusable() const { return !gone_ && welcome_.version() >= kKeeperVersionOfJobs; }
   // Of a keeper that is empty: its next user begins with a Reset, and hears nothing of before.
   void forget_job() { must_reset_ = true; }
 
@@ -53,6 +58,8 @@ class KeeperSession {
  private:
   Task<void> converse();
   void take(KeeperFrame frame);
+  void take_first(const KeeperFrame& frame);
+  Task<void> say_hello(uint32_t highest);
   Task<void> write_out();
   void end(const Error& why);
 
@@ -63,11 +70,12 @@ class KeeperSession {
   keeper::Welcome welcome_;
   KeeperUser* user_ = nullptr;
   std::function<void()> over_;
+  uint64_t expected_job_ = 0;
   uint64_t spawns_ = 0;
   uint64_t empty_after_ = 0;
   bool must_reset_ = false;
   bool is_resetting_ = false;  // by ourselves: what comes until it is answered is of the job before
-  bool is_writing_ = false;
+  bool is_writing_ = true;     // until the keeper has answered, nothing is written but hello
   bool gone_ = false;
   Scope strands_{Scope::Root{}};
 };

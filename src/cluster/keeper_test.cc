@@ -227,7 +227,7 @@ Task<void> future_controller(Kept& kept) {
   CHECK(sent.has_value());
   const auto failure = co_await expect<keeper::Failure>(kept.controller, KeeperMessage::failure);
   CHECK(to_error(failure).code() == Code::unsupported);
-  CHECK(failure.message().find("'tutti 99' speaks versions 3 to 4") != std::string::npos);
+  CHECK(failure.message().find("'tutti 99' speaks versions 4 to 5") != std::string::npos);
   auto closed = co_await kept.controller.receive();
   CHECK(!closed.has_value());
   // A lingering keeper waits for somebody it understands.

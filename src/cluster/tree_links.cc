@@ -15,6 +15,9 @@ constexpr Duration kHangPatience = 2s;
 constexpr Duration kShortestLook = 50ms;
 constexpr Duration kLongestLook = 1s;
 constexpr uint64_t kMaxTreeMessage = 64_MiB;
+// Whoever knocks decides how often it is refused, but not how much of the log that takes.
+constexpr Duration kRefusalInterval = 10s;
+constexpr int kRefusalBurst = 10;
 
 Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
 
@@ -54,7 +57,12 @@ Task<void> TreeNode::greet_child(std::unique_ptr<Stream> stream) {
   auto greeted = co_await wire::Courier::greet(world_.clock(), std::move(stream), std::move(*seal),
                                                wire::Side::accepting, greeting("a child"));
   if (!greeted) {
-    TUTTI_LOG(warn, "refused a neighbour", {{"why", greeted.error().text()}});
+    if (tell_refused_ == nullptr)
+      tell_refused_ = std::make_unique<LogLimit>(kRefusalInterval, kRefusalBurst);
+    if (tell_refused_->allow(world_.clock().now()))
+      TUTTI_LOG(
+          warn, "refused a neighbour",
+          {{"why", greeted.error().text()}, {"more_like_it", tell_refused_->take_suppressed()}});
     co_return;
   }
   children_.push_back(std::make_unique<TreeLink>(*this, std::move(*greeted)));

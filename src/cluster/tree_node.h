@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "cluster/tree.pb.h"
 #include "cluster/tree_shape.h"
 #include "wire/courier.h"
@@ -188,6 +189,7 @@ class TreeNode {
   Alarm alarm_;
   Instant next_tick_{};
   Instant next_hang_{};
+  std::unique_ptr<LogLimit> tell_refused_;  // once somebody was
   Instant news_due_ = kNever;
   Instant reports_due_ = kNever;
   Scope* strands_ = nullptr;

@@ -97,6 +97,19 @@ Result<void> make_private_folder(const std::string& path) {
   return {};
 }
 
+Result<std::string> make_temporary_folder(const std::string& prefix) {
+  std::string path = fmt::format("/tmp/{}XXXXXX", prefix);
+  if (mkdtemp(path.data()) == nullptr) return fail_errno(errno, "make a folder in /tmp");
+  return path;
+}
+
+Result<void> remove_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) return fail_errno(error.value(), "remove {}", path);
+  return {};
+}
+
 Result<PidFile> PidFile::take(const std::string& path) {
   Handle file = own_fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR));
   if (!file.open()) return fail_errno(errno, "open {}", path);

@@ -16,6 +16,11 @@ namespace tutti {
 // With all that leads to it; only its owner may look inside.
 Result<void> make_private_folder(const std::string& path);
 
+// A new one under /tmp, for its owner alone, and with a short name: sockets go into it.
+Result<std::string> make_temporary_folder(const std::string& prefix);
+// With all that is in it; one that is gone already is fine.
+Result<void> remove_folder(const std::string& path);
+
 // Names this process in the file for as long as it lives: "PID START", the start in the kernel's
 // ticks since it booted. Code::exists when another process has it.
 class PidFile {

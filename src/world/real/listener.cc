@@ -112,6 +112,13 @@ Result<std::unique_ptr<Listener>> RealListener::tcp(Loop& loop, const SocketAddr
 
 Task<Result<std::unique_ptr<Listener>>> RealListener::unix_socket(Loop& loop, Address address) {
   CO_TRY(const SocketAddress raw, SocketAddress::unix_socket(address.host));
+  if (address.host.starts_with('@')) {
+    Handle named = new_socket(AF_UNIX);
+    if (!named.open() || bind(named.number(), raw.raw(), raw.size) != 0)
+      co_return fail_errno(errno, "listen at {}", address.text());
+    CO_TRY(auto listener, start(loop, std::move(named), address));
+    co_return listener;
+  }
   const std::string folder = folder_of(address.host);
   CO_TRY(const Handle lock, co_await lock_folder(loop, folder));
   CO_TRY_DO(remove_stale(address.host, raw));

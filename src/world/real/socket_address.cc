@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 
 namespace tutti {
@@ -44,7 +45,13 @@ Result<SocketAddress> SocketAddress::unix_socket(const std::string& path) {
     return fail(Code::invalid, "unix:{}: a socket's path has 1 to {} bytes, this has {}", path,
                 kLongest, path.size());
   std::copy(path.begin(), path.end(), raw.sun_path);
-  return from(raw);
+  SocketAddress address = from(raw);
+  if (!path.starts_with('@')) return address;
+  // A name of the kernel's, without a file: a zero byte, and no more than what it has.
+  raw.sun_path[0] = '\0';
+  address = from(raw);
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  return address;
 }
 
 SocketAddress SocketAddress::local(int fd) {

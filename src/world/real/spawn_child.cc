@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -85,7 +86,18 @@ TUTTI_UNINSTRUMENTED bool be_nice(int by) {
   return syscall(SYS_setpriority, PRIO_PROCESS, 0, 20 - kernel_priority + by) == 0;
 }
 
+// Programs open /dev/stdout anew, and may only if the pipe behind it is their user's.
+TUTTI_UNINSTRUMENTED void give_pipes(const SpawnPlan& plan) {
+  for (int number = 0; number < 3; ++number) {
+    struct stat info;
+    if (!plan.standard_given[number] || syscall(SYS_fstat, number, &info) != 0) continue;
+    if (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode))
+      syscall(SYS_fchown, number, plan.user, plan.user_group);
+  }
+}
+
 TUTTI_UNINSTRUMENTED bool change_user(const SpawnPlan& plan) {
+  give_pipes(plan);
   return syscall(SYS_setgroups, plan.group_count, plan.groups) == 0 &&
          syscall(SYS_setresgid, plan.user_group, plan.user_group, plan.user_group) == 0 &&
          syscall(SYS_setresuid, plan.user, plan.user, plan.user) == 0;
