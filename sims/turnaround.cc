@@ -9,6 +9,7 @@ namespace tutti::sims {
 namespace {
 
 constexpr Duration kBoot = 2s;
+constexpr Duration kSettling = 30s;
 constexpr Duration kPatience = 5min;
 constexpr Duration kPause = 300ms;
 constexpr uint32_t kSlots = 8;
@@ -31,6 +32,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   std::ranges::sort(times);
   sim.figure("processes", kSlots * (sim.hosts() - 1));
   sim.figure("turnaround_s", times[times.size() / 2]);
+  CO_TRY_DO(co_await sim.clock().sleep(kSettling));
   stage->check_end();
   co_return {};
 }
