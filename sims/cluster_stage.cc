@@ -14,6 +14,7 @@ namespace {
 
 constexpr Duration kRespawnPause = 100ms;
 constexpr Duration kClientPause = 200ms;
+constexpr Duration kRestart = 5s;
 constexpr uint32_t kMostHostsWithLedger = 20'000;  // beyond it, lives are only counted
 
 uint64_t number_of(std::string_view text) {
@@ -197,6 +198,7 @@ Task<Result<void>> ClusterStage::run_head(SimHost& host) {
   options.folder = "/head";
   options.roster = sim_.hosts() - 1;
   options.roster_slots = options_.slots;
+  options.log_bytes = options_.head_log_bytes;
   options.address_of = [this](NodeId node) { return roster_.address(node).text(); };
   Head head(host, *seals, std::move(options));
   struct Standing {
@@ -323,6 +325,25 @@ void ClusterStage::check_end() {
     sim_.check(head_->placement().free(host) == options_.slots, "host {} has {} free slots", host,
                head_->placement().free(host));
   }
+}
+
+Task<Result<void>> ClusterStage::check_head_remembers() {
+  cluster::JobsRequest all;
+  all.set_all(true);
+  all.set_most(~0U);
+  const auto told = [&] {
+    cluster::JobsReply reply;
+    for (cluster::JobInfo& info : head_->jobs(all)) *reply.add_jobs() = std::move(info);
+    return reply.SerializeAsString();
+  };
+  if (sim_.failure()) co_return {};
+  const std::string before = told();
+  sim_.crash(kHead);
+  sim_.reboot(kHead);
+  CO_TRY_DO(co_await sim_.clock().sleep(kRestart));
+  if (!sim_.check(head_ != nullptr && head_->ready(), "the head does not come back")) co_return {};
+  sim_.check(told() == before, "the head remembers another history");
+  co_return {};
 }
 
 job::Spec gang_job(uint32_t count, Duration work) {

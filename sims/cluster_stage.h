@@ -40,6 +40,7 @@ struct StageOptions {
   // Agents as processes that are started again when they die; else they live with their host.
   bool agents_restart = true;
   size_t warm_keepers = 0;
+  uint64_t head_log_bytes = 64_MiB;  // then the head takes a snapshot
 };
 
 // Hosts are its guests to the end of the simulation, so the simulator holds on to it too.
@@ -54,6 +55,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<Result<void>> all_over(Duration patience);
   // What must hold at the end: nothing runs, all is known, the tree is whole.
   void check_end();
+  // A head that is started anew says of every job what it said before.
+  Task<Result<void>> check_head_remembers();
   std::string describe(const SubmittedJob& job);
 
   void kill_agent(uint32_t host);

@@ -14,6 +14,8 @@ constexpr Duration kBoot = 2s;
 constexpr Duration kSettling = 30s;
 constexpr Duration kPatience = 5min;
 constexpr uint32_t kSlots = 8;
+// A few records: the head takes snapshots all the time.
+constexpr uint64_t kHeadLogBytes = 1'000;
 
 // Narrow trees are deep, and have more to heal.
 uint32_t fan_out_of(const Simulator& sim) {
@@ -39,7 +41,8 @@ struct Play {
 
 Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   const auto stage = std::make_shared<ClusterStage>(
-      sim, StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots});
+      sim, StageOptions{
+               .fan_out = fan_out_of(sim), .slots = kSlots, .head_log_bytes = kHeadLogBytes});
   stage->start();
   const bool calm = sim.options().faults.name == "none";
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
@@ -59,6 +62,7 @@ Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   if (sim.failure()) co_return {};
   CO_TRY_DO(co_await sim.clock().sleep(calm && play.trouble == nullptr ? 3s : kSettling));
   stage->check_end();
+  CO_TRY_DO(co_await stage->check_head_remembers());
   if (calm && (play.harmless || play.trouble == nullptr))
     sim.check(stage->lives() == processes, "{} processes had {} lives", processes, stage->lives());
   co_return {};
@@ -105,11 +109,16 @@ Task<Result<void>> partition(ClusterStage& stage, SimRandom& random) {
   co_return {};
 }
 
-// At any step of the launch, and for any time.
+// At any step of the launch and what follows, and for any time.
 Task<Result<void>> head_crash(ClusterStage& stage, SimRandom& random) {
   Simulator& sim = stage.sim();
   CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 300ms)));
-  co_return co_await crash_for(sim, kHead, 100ms + up_to(random, 5s));
+  CO_TRY_DO(co_await crash_for(sim, kHead, 100ms + up_to(random, 5s)));
+  for (uint64_t more = random.below(3); more > 0; --more) {
+    CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
+    CO_TRY_DO(co_await crash_for(sim, kHead, up_to(random, 1s)));
+  }
+  co_return {};
 }
 
 Task<Result<void>> coordinator_loss(ClusterStage& stage, SimRandom& random) {

@@ -72,6 +72,7 @@ class EventLog {
   // Of records posted since the last snapshot began, or replayed after it.
   uint64_t bytes_since_snapshot() const { return posted_bytes_ - snapshot_bytes_; }
 
+  uint64_t identity() { return log_id(); }  // in all its files, and in no other log's
   uint64_t last_sequence() const { return last_sequence_; }  // 0: none yet
   uint64_t durable_sequence() const { return durable_sequence_; }
 

@@ -13,8 +13,6 @@ constexpr uint32_t kMostJobsAtOnce = 5'000;
 // Of one head. A person opens a few, a script some.
 constexpr uint32_t kMostClients = 1'024;
 
-bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
-
 template <class T>
 Task<Result<T>> refuse(std::string who) {
   co_return fail(Code::denied, "{} may not ask this of the head; it serves users of the cluster",
@@ -87,7 +85,7 @@ Task<Result<void>> HeadApi::submit_many(
 
 template <class Stream>
 Task<Result<void>> HeadApi::tell_changes(uint64_t job, Stream& stream) {
-  auto info = head_.info(job);
+  auto info = co_await head_.any_info(job);
   while (info) {
     auto sent = co_await stream.send(*info);
     if (!sent) co_return fail(std::move(sent).error());
@@ -119,19 +117,19 @@ Task<Result<void>> HeadApi::watch(
 }
 
 Task<Result<cluster::JobInfo>> HeadApi::job(Context&, const cluster::JobRequest& request) {
-  co_return head_.info(request.job());
+  co_return co_await head_.any_info(request.job());
 }
 
 Task<Result<cluster::JobsReply>> HeadApi::jobs(Context&, const cluster::JobsRequest& request) {
+  cluster::JobsRequest asked = request;
   const uint32_t most = request.most() == 0 ? kMostJobsAtOnce : request.most();
-  cluster::JobsReply reply;
-  for (cluster::JobInfo& info : head_.jobs(request.all(), std::min(most, kMostJobsAtOnce)))
-    *reply.add_jobs() = std::move(info);
-  co_return reply;
+  asked.set_most(std::min(most, kMostJobsAtOnce));
+  co_return co_await head_.all_jobs(std::move(asked));
 }
 
 Task<Result<cluster::Empty>> HeadApi::kill(Context&, const cluster::KillRequest& request) {
-  CO_TRY_DO(head_.kill(request));
+  cluster::KillRequest asked = request;
+  CO_TRY_DO(co_await head_.kill(std::move(asked)));
   co_return cluster::Empty();
 }
 

@@ -1,0 +1,40 @@
+// What the head says of jobs that it has forgotten: what the index knows.
+#include "cluster/head.h"
+
+namespace tutti {
+
+std::unexpected<Error> no_such_job(uint64_t job) {
+  return fail(Code::not_found, "there is no job {}; see `tutti jobs --all`", job);
+}
+
+Task<cluster::JobsReply> Head::all_jobs(cluster::JobsRequest request) {
+  cluster::JobsReply reply;
+  for (cluster::JobInfo& info : jobs(request)) *reply.add_jobs() = std::move(info);
+  const auto found = static_cast<uint32_t>(reply.jobs_size());
+  if (!request.all() || found == request.most() || !feed_) co_return reply;
+  // Not all that were forgotten are older than all that were not.
+  auto forgotten = co_await feed_->find_forgotten(request, state_.next_job);
+  if (!forgotten) {
+    reply.set_missing(forgotten.error().text());
+    co_return reply;
+  }
+  for (cluster::JobInfo& info : *forgotten) *reply.add_jobs() = std::move(info);
+  auto& list = *reply.mutable_jobs();
+  std::ranges::sort(list, std::greater(), &cluster::JobInfo::job);
+  if (static_cast<uint32_t>(list.size()) > request.most())
+    list.DeleteSubrange(static_cast<int>(request.most()),
+                        list.size() - static_cast<int>(request.most()));
+  co_return reply;
+}
+
+Task<Result<cluster::JobInfo>> Head::any_info(uint64_t job) {
+  if (state_.find(job) != nullptr || !feed_ || job >= state_.next_job) co_return info(job);
+  cluster::JobsRequest request;
+  request.set_all(true);
+  request.set_most(1);
+  auto found = co_await feed_->find_forgotten(std::move(request), job + 1);
+  if (!found || found->empty() || found->front().job() != job) co_return no_such_job(job);
+  co_return std::move(found->front());
+}
+
+}  // namespace tutti
