@@ -15,6 +15,7 @@ namespace {
 constexpr Duration kRespawnPause = 100ms;
 constexpr Duration kClientPause = 200ms;
 constexpr Duration kRestart = 5s;
+constexpr Duration kKillPatience = 100ms;
 constexpr uint32_t kMostHostsWithLedger = 20'000;  // beyond it, lives are only counted
 
 uint64_t number_of(std::string_view text) {
@@ -205,9 +206,10 @@ Task<Result<void>> ClusterStage::run_head(SimHost& host) {
     Head*& place;
     ~Standing() { place = nullptr; }
   };
+  Scope strands;
   const Standing standing{head_};
   head_ = &head;
-  Scope strands;
+  head_strands_ = &strands;
   strands.spawn(head.run());
   strands.spawn(client(host, head));
   co_return co_await strands.join();
@@ -270,6 +272,23 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
   sim_.check(!job.final_state || *job.final_state == state, "job {} ended twice: {} and {}", job.id,
              static_cast<int>(*job.final_state), static_cast<int>(state));
   job.final_state = state;
+}
+
+Task<void> ClusterStage::ask_to_kill(Head& head, cluster::KillRequest request,
+                                     std::shared_ptr<bool> taken) {
+  auto killed = co_await head.kill(std::move(request));
+  *taken = killed.has_value();
+}
+
+// Who waits for the head's disk must end with the head.
+Task<bool> ClusterStage::kill(cluster::KillRequest request) {
+  const auto taken = std::make_shared<bool>(false);
+  if (head_ == nullptr || !head_->ready()) co_return false;
+  head_strands_->spawn(ask_to_kill(*head_, std::move(request), taken));
+  const Instant patience = sim_.clock().now() + kKillPatience;
+  while (!*taken && sim_.clock().now() < patience)
+    if (!co_await sim_.clock().sleep(1ms)) break;
+  co_return *taken;
 }
 
 Task<Result<void>> ClusterStage::all_over(Duration patience) {

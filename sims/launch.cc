@@ -109,16 +109,38 @@ Task<Result<void>> partition(ClusterStage& stage, SimRandom& random) {
   co_return {};
 }
 
-// At any step of the launch and what follows, and for any time.
+// At any step of the launch, and for any time.
 Task<Result<void>> head_crash(ClusterStage& stage, SimRandom& random) {
   Simulator& sim = stage.sim();
   CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 300ms)));
-  CO_TRY_DO(co_await crash_for(sim, kHead, 100ms + up_to(random, 5s)));
-  for (uint64_t more = random.below(3); more > 0; --more) {
+  co_return co_await crash_for(sim, kHead, 100ms + up_to(random, 5s));
+}
+
+// Asks until the head has said yes, and never again.
+Task<Result<void>> kill_once(ClusterStage& stage, const SubmittedJob& job) {
+  bool taken = false;
+  while (!taken) {
+    CO_TRY_DO(co_await stage.sim().clock().sleep(50ms));
+    if (job.id == 0) continue;
+    cluster::KillRequest request;
+    request.set_job(job.id);
+    request.set_grace_ns(-1);
+    taken = co_await stage.kill(std::move(request));
+  }
+  co_return {};
+}
+
+// Also while hosts come back to it: whom it takes for lost then is started again. A job that would
+// go on for ever ends because somebody once asked for it.
+Task<Result<void>> head_crashes(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  Scope killing;
+  killing.spawn(kill_once(stage, stage.submit(gang_job(2, 1h))));
+  for (uint64_t crashes = 2 + random.below(4); crashes > 0; --crashes) {
     CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
     CO_TRY_DO(co_await crash_for(sim, kHead, up_to(random, 1s)));
   }
-  co_return {};
+  co_return co_await killing.join();
 }
 
 Task<Result<void>> coordinator_loss(ClusterStage& stage, SimRandom& random) {
@@ -172,6 +194,8 @@ const Scenario kPartition = {"partition",          "the cluster falls in two and
                              run<partition, false>};
 const Scenario kHeadCrash = {
     "head-crash", "the head dies at some step of a launch", 20, 2, 20s, run<head_crash, true>};
+const Scenario kHeadCrashes = {"head-crashes",           "the head dies again and again", 20, 2, 20s,
+                               run<head_crashes, false>};
 const Scenario kCoordinatorLoss = {
     "coordinator-loss", "a coordinator's host dies", 20, 3, 20s, run<coordinator_loss, false>};
 const Scenario kAgentRestarts = {"agent-restarts",         "agents die and come back", 20, 2, 20s,

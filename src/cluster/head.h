@@ -57,7 +57,7 @@ class Head final : public TreeUser, private EventLogReader {
   Result<void> signal(const cluster::SignalRequest& request);
   Result<cluster::JobInfo> info(uint64_t job) const;
   bool has_ended(uint64_t job) const;  // also one that nobody knows any more
-  // Waits until the job is not as `seen` any more.
+  // Waits until the job is not as `seen` any more, and until an end cannot be undone.
   Task<Result<cluster::JobInfo>> change_of(uint64_t job, cluster::JobState seen);
   // Newest first, `most` at most.
   std::vector<cluster::JobInfo> jobs(const cluster::JobsRequest& request) const;
@@ -114,6 +114,7 @@ class Head final : public TreeUser, private EventLogReader {
   uint64_t post_changed(const HeadJob& job);
   Task<Result<void>> keep_time();
   Task<void> write_log();
+  Task<Result<void>> end_kept(uint64_t job);
   void forget_old();
 
   // EventLogReader (head_log.cc).

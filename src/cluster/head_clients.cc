@@ -58,6 +58,13 @@ Task<Result<void>> Head::durable(uint64_t posted) {
   co_return durable;
 }
 
+Task<Result<void>> Head::end_kept(uint64_t id) {
+  const HeadJob* job = state_.find(id);
+  if (job == nullptr || !is_over(job->state)) co_return {};
+  const uint64_t sequence = job->sequence;
+  co_return co_await durable(sequence);
+}
+
 Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string user) {
   auto id = take(std::move(request), std::move(user));
   if (!id) co_return id;
@@ -79,10 +86,11 @@ Task<Result<void>> Head::kill(cluster::KillRequest request) {
   const uint64_t id = request.job();
   HeadJob* job = state_.find(id);
   if (job == nullptr) co_return no_such_job(id);
-  if (is_over(job->state)) co_return {};
   const bool placed = job->placed;
-  uint64_t sequence = 0;
-  if (placed) {
+  uint64_t sequence = job->sequence;
+  if (is_over(job->state)) {
+    // Somebody else was first; that too must be kept before it is said.
+  } else if (placed) {
     cluster::HeadRecord record;
     cluster::EndRequest& end = *record.mutable_end();
     end.set_job(id);
@@ -164,10 +172,10 @@ Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState se
   Result<void> woken;
   while (job->state == seen && woken) woken = co_await alarm.until(kNever);
   unwatch(id, bell);
-  job = state_.find(id);
   if (!woken) co_return fail(woken.error());
-  if (job == nullptr) co_return no_such_job(id);
-  co_return full_info_of(*job);
+  auto kept = co_await end_kept(id);
+  if (!kept) co_return fail(kept.error());
+  co_return info(id);
 }
 
 std::vector<cluster::JobInfo> Head::jobs(const cluster::JobsRequest& request) const {

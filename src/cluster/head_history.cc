@@ -28,6 +28,8 @@ Task<cluster::JobsReply> Head::all_jobs(cluster::JobsRequest request) {
 }
 
 Task<Result<cluster::JobInfo>> Head::any_info(uint64_t job) {
+  auto kept = co_await end_kept(job);
+  if (!kept) co_return fail(kept.error());
   if (state_.find(job) != nullptr || !feed_ || job >= state_.next_job) co_return info(job);
   cluster::JobsRequest request;
   request.set_all(true);
