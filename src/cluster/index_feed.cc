@@ -44,11 +44,12 @@ void IndexFeed::part(const HeadJob& job) {
 Task<Result<void>> IndexFeed::run(EventLog& log) {
   Duration pause = kFirstPause;
   while (true) {
-    auto told = co_await open(log.identity());
+    auto told = co_await open(log);
     while (told) {
       pause = kFirstPause;
       if (!anything_to_tell()) told = co_await alarm_.until(kNever);
       if (told) told = co_await world_.clock().sleep(kGathering);
+      if (told && lost_) told = fail(*lost_);
       telling_ = true;
       if (told && anything_to_tell()) told = co_await tell(log);
       telling_ = false;
@@ -62,8 +63,8 @@ Task<Result<void>> IndexFeed::run(EventLog& log) {
 }
 
 // All that has changed since what it knows.
-Task<Result<void>> IndexFeed::open(uint64_t log) {
-  auto known = co_await index_.open(log);
+Task<Result<void>> IndexFeed::open(EventLog& log) {
+  auto known = co_await index_.open(log.identity(), log.last_sequence());
   if (!known) co_return fail(std::move(known).error());
   for (const auto& [id, job] : state_.jobs)
     if (job->sequence > *known) touched_.insert(id);
@@ -120,7 +121,12 @@ Task<Result<std::vector<cluster::JobInfo>>> IndexFeed::find_forgotten(cluster::J
   while (found.size() < wanted.most()) {
     if (lost_) co_return fail(*lost_);
     const uint32_t most = wanted.most();
-    auto page = co_await index_.find(wanted, below);
+    cluster::JobsRequest asked = wanted;
+    auto page = co_await index_.find(std::move(asked), below);
+    if (!page && page.error().code() == Code::corrupt) {
+      lost_ = page.error();
+      alarm_.ring();  // to open it again
+    }
     if (!page) co_return fail(std::move(page).error());
     const bool last = page->size() < most;
     for (cluster::JobInfo& info : *page) {

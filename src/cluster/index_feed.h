@@ -40,7 +40,7 @@ class IndexFeed {
     uint64_t sequence;  // of its last record
     cluster::JobInfo info;
   };
-  Task<Result<void>> open(uint64_t log);
+  Task<Result<void>> open(EventLog& log);
   Task<Result<void>> tell(EventLog& log);
   bool anything_to_tell() const { return !touched_.empty() || !parted_.empty(); }
   bool lags(uint64_t sequence) const;

@@ -16,9 +16,9 @@ class JobIndex {
  public:
   virtual ~JobIndex() = default;
 
-  // Opens what there is for this log, or begins anew. Gives the record of the log up to which it
-  // has been told of everything; 0 when it is new.
-  virtual Task<Result<uint64_t>> open(uint64_t log) = 0;
+  // Opens what there is for this log, which ends with that record, or begins anew. Gives the record
+  // up to which it has been told of everything; 0 when it is new.
+  virtual Task<Result<uint64_t>> open(uint64_t log, uint64_t last_sequence) = 0;
   // These jobs are so now; with that it has been told of everything up to the record. After an
   // error it is opened again.
   virtual Task<Result<void>> put(uint64_t sequence, std::vector<cluster::JobInfo> jobs) = 0;
