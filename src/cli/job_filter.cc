@@ -27,7 +27,7 @@ Result<cluster::JobState> parse_state(std::string_view word) {
   if (found != names.end()) return static_cast<cluster::JobState>(found - names.begin());
   const auto near = suggest(word, names);
   return fail(Code::invalid, "no job is ever '{}'{}; the states are {}", word,
-              near ? fmt::format("; did you mean {}?", *near) : "", fmt::join(names, ", "));
+              near ? fmt::format(" (did you mean {}?)", *near) : "", fmt::join(names, ", "));
 }
 
 Result<void> add_states(std::string_view text, cluster::JobsRequest& request) {

@@ -123,6 +123,7 @@ class Head final : public TreeUser, private EventLogReader {
   uint64_t post(uint64_t job, const cluster::HeadRecord& record);
   void snapshot_if_large();
   Task<void> take_snapshot();
+  Task<void> take_jobs();
 
   World& world_;
   wire::Seals& seals_;

@@ -42,19 +42,28 @@ void Head::snapshot_if_large() {
   strands_->spawn(take_snapshot());
 }
 
-Task<void> Head::take_snapshot() {
-  taker_.emplace(state_);
-  // In simulation every job may change while the others are taken.
+// In simulation every job may change while the others are taken.
+Task<void> Head::take_jobs() {
   const bool slowly = TUTTI_FAULT(world_, "head: a snapshot takes its time");
   while (!taker_->take_some(slowly ? 1 : kSliceBytes)) {
     co_await yield();
     if (slowly) (void)co_await world_.clock().sleep(2ms);
   }
+}
+
+Task<void> Head::take_snapshot() {
+  taker_.emplace(state_);
+  co_await take_jobs();
+  if (feed_) {
+    // It reads in the log what it was not told, and jobs that were forgotten will not be there.
+    const uint64_t posted = log_->last_sequence();
+    co_await feed_->caught_up(posted);
+    co_await take_jobs();
+  }
   const uint64_t sequence = log_->last_sequence();
   std::string state = taker_->finish();
   taker_.reset();
   const uint64_t size = state.size();
-  if (feed_) co_await feed_->caught_up(sequence);
   auto taken = co_await log_->snapshot(sequence, std::move(state));
   // As much log as state: a record is written twice, and read in twice the time it must be.
   snapshot_at_ = std::max(options_.log_bytes, size);
