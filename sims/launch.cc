@@ -41,8 +41,8 @@ struct Play {
 
 Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   const auto stage = std::make_shared<ClusterStage>(
-      sim, StageOptions{
-               .fan_out = fan_out_of(sim), .slots = kSlots, .head_log_bytes = kHeadLogBytes});
+      sim,
+      StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots, .head_log_bytes = kHeadLogBytes});
   stage->start();
   const bool calm = sim.options().faults.name == "none";
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
@@ -194,7 +194,7 @@ const Scenario kPartition = {"partition",          "the cluster falls in two and
                              run<partition, false>};
 const Scenario kHeadCrash = {
     "head-crash", "the head dies at some step of a launch", 20, 2, 20s, run<head_crash, true>};
-const Scenario kHeadCrashes = {"head-crashes",           "the head dies again and again", 20, 2, 20s,
+const Scenario kHeadCrashes = {"head-crashes",          "the head dies again and again", 20, 2, 20s,
                                run<head_crashes, false>};
 const Scenario kCoordinatorLoss = {
     "coordinator-loss", "a coordinator's host dies", 20, 3, 20s, run<coordinator_loss, false>};

@@ -1,4 +1,4 @@
-"""A head that is killed, and another on the same folder: nothing is lost, and the history agrees."""
+"""A head that is killed, and another on the same folder: nothing is lost, history agrees."""
 
 import os
 import signal
@@ -176,7 +176,9 @@ def test_without_its_index_the_head_still_knows_what_it_keeps(empty_cluster: Clu
         (["--limit", "many"], "--limit"),
     ],
 )
-def test_a_filter_that_makes_no_sense_says_so(machine: Machine, words: list[str], said: str) -> None:
+def test_a_filter_that_makes_no_sense_says_so(
+    machine: Machine, words: list[str], said: str
+) -> None:
     done = machine("jobs", *words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -204,7 +206,9 @@ def test_a_kill_that_was_answered_outlives_the_head(empty_cluster: Cluster) -> N
     wait_until(lambda: machine.json("ps") == [], "nothing of it is left")
 
 
-def test_a_job_that_waits_and_is_killed_never_begins(empty_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_job_that_waits_and_is_killed_never_begins(
+    empty_cluster: Cluster, tmp_path: Path
+) -> None:
     machine = start(empty_cluster)
     first = machine.submit("sleep 1000", "-n", str(SLOTS))
     machine.wait_for(first, "running")

@@ -156,7 +156,8 @@ int jobs(int argc, char** argv) {
   app.add_option("--state", filter.states, "only those that are so: running, failed,killed");
   app.add_option("--user", filter.user, "only those of this user");
   app.add_option("--name", filter.name, "only those called so; * is any text, ? any character");
-  app.add_option("--since", filter.since, "only those submitted so long ago, or later: 30m, 2h, 7d");
+  app.add_option("--since", filter.since,
+                 "only those submitted so long ago, or later: 30m, 2h, 7d");
   app.add_option("--limit", filter.limit, "at most so many, the newest (5000)");
   app.add_flag("--json", options.json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;

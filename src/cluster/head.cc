@@ -144,7 +144,8 @@ Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
   about.ParseFromString(attach.about());
   if (attach.node() != kHead) {
     // A number that was given to another name is not theirs.
-    const bool given = attach.node() < state_.hosts.size() && !state_.hosts[attach.node()].name().empty();
+    const bool given =
+        attach.node() < state_.hosts.size() && !state_.hosts[attach.node()].name().empty();
     if (given && state_.hosts[attach.node()].name() != peer.identity.name)
       return fail(Code::denied, "node {} is {}, not {}", attach.node(),
                   state_.hosts[attach.node()].name(), peer.identity.name);
@@ -176,7 +177,8 @@ std::string Head::place_of(NodeId node) const {
 }
 
 std::string Head::name_of(NodeId node) const {
-  if (node < state_.hosts.size() && !state_.hosts[node].name().empty()) return state_.hosts[node].name();
+  if (node < state_.hosts.size() && !state_.hosts[node].name().empty())
+    return state_.hosts[node].name();
   return options_.address_of ? Address::parse(options_.address_of(node))->host
                              : fmt::format("node{}", node);
 }

@@ -100,7 +100,8 @@ void Head::send_appointment(const HeadJob& job) {
 // A job whose coordinator's host is gone gets another.
 void Head::find_coordinators() {
   for (const auto& [id, job] : state_.jobs) {
-    if (!job->placed || is_over(job->state) || state_.placement.is_alive(job->coordinator)) continue;
+    if (!job->placed || is_over(job->state) || state_.placement.is_alive(job->coordinator))
+      continue;
     const RangeSet mine = nodes_of(job->layout).common(state_.placement.alive());
     if (mine.empty() && state_.placement.alive().empty()) continue;
     appoint(*job, mine.empty() ? state_.placement.alive().front() : mine.front(), false);

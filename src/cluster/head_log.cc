@@ -61,9 +61,10 @@ Task<void> Head::take_snapshot() {
     co_await take_jobs();
   }
   const uint64_t sequence = log_->last_sequence();
-  std::string state = taker_->finish();
+  EventLog::Pieces state = taker_->finish();
   taker_.reset();
-  const uint64_t size = state.size();
+  uint64_t size = 0;
+  for (const std::string& piece : state) size += piece.size();
   auto taken = co_await log_->snapshot(sequence, std::move(state));
   // As much log as state: a record is written twice, and read in twice the time it must be.
   snapshot_at_ = std::max(options_.log_bytes, size);

@@ -32,39 +32,38 @@ void HeadSnapshotTaker::note(uint64_t job) {
 }
 
 void HeadSnapshotTaker::take(uint64_t id) {
-  cluster::HeadSnapshot piece;
+  cluster::HeadSnapshot taken;
   if (const HeadJob* job = state_.find(id))
-    add_kept(*job, *piece.add_jobs());
+    add_kept(*job, *taken.add_jobs());
   else
-    piece.add_gone(id);
-  piece.AppendToString(&bytes_);
+    taken.add_gone(id);
+  taken.AppendToString(&pieces_.back());
 }
 
 bool HeadSnapshotTaker::take_some(size_t bytes) {
-  const size_t enough = bytes_.size() + bytes;
+  std::string& piece = pieces_.emplace_back();
+  piece.reserve(bytes + bytes / 8);
   auto job = state_.jobs.lower_bound(next_);
-  for (; job != state_.jobs.end() && bytes_.size() < enough; ++job) {
+  for (; job != state_.jobs.end() && piece.size() < bytes; ++job) {
     take(job->first);
     next_ = job->first + 1;
   }
-  while (!stale_.empty() && bytes_.size() < enough) take(stale_.extract(stale_.begin()).value());
+  while (!stale_.empty() && piece.size() < bytes) take(stale_.extract(stale_.begin()).value());
   return job == state_.jobs.end() && stale_.size() <= kFewJobs;
 }
 
-std::string HeadSnapshotTaker::finish() {
+std::vector<std::string> HeadSnapshotTaker::finish() {
+  pieces_.emplace_back();
   for (auto job = state_.jobs.lower_bound(next_); job != state_.jobs.end(); ++job) take(job->first);
   for (const uint64_t job : stale_) take(job);
   cluster::HeadSnapshot rest;
   for (const cluster::HostAbout& about : state_.hosts)
     if (!about.name().empty()) *rest.add_hosts() = about;
   rest.set_next_job(state_.next_job);
-  for (const uint64_t id : state_.queue) {
-    const HeadJob* job = state_.find(id);
-    if (job != nullptr && job->state == cluster::QUEUED) rest.add_queue(id);
-  }
+  rest.mutable_queue()->Assign(state_.queue.begin(), state_.queue.end());
   rest.mutable_over()->Assign(state_.over.begin(), state_.over.end());
-  rest.AppendToString(&bytes_);
-  return std::move(bytes_);
+  rest.AppendToString(&pieces_.back());
+  return std::move(pieces_);
 }
 
 Result<void> restore_snapshot(uint64_t sequence, std::string_view bytes, HeadState& state) {

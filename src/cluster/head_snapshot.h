@@ -3,7 +3,7 @@
 //
 //   HeadSnapshotTaker taker(state);
 //   while (!taker.take_some(bytes)) co_await yield();   // and note() what changes meanwhile
-//   std::string bytes = taker.finish();                    // the state as it is now
+//   auto pieces = taker.finish();                          // the state as it is now
 //
 // Every job is taken once, and again when it changed after that; the last slice is taken at the
 // moment that the snapshot stands for.
@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "cluster/head_state.h"
@@ -27,7 +28,8 @@ class HeadSnapshotTaker {
   void note(uint64_t job);
   // Takes jobs of about so many bytes; true when few are left to finish with.
   bool take_some(size_t bytes);
-  std::string finish();
+  // In pieces that are read one after the other.
+  std::vector<std::string> finish();
 
  private:
   void take(uint64_t job);
@@ -35,7 +37,7 @@ class HeadSnapshotTaker {
   const HeadState& state_;
   uint64_t next_ = 0;         // jobs before it were taken
   std::set<uint64_t> stale_;  // of these, those that have changed
-  std::string bytes_;
+  std::vector<std::string> pieces_;
 };
 
 // Makes an empty state what the snapshot says. Code::corrupt when that is nothing.

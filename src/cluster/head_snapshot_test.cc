@@ -110,9 +110,8 @@ class Author {
       return record;
     }
     const bool killed = !job->placed;
-    const auto state_now = killed
-                               ? cluster::KILLED_BY_USER
-                               : static_cast<cluster::JobState>(1 + random_.below(8));
+    const auto state_now =
+        killed ? cluster::KILLED_BY_USER : static_cast<cluster::JobState>(1 + random_.below(8));
     changed.set_state(state_now);
     changed.set_epoch(job->epoch + 1);
     changed.set_restarts(static_cast<uint32_t>(random_.below(3)));
@@ -158,9 +157,10 @@ std::string text_of(const HeadState& state) {
   for (const auto& [id, job] : state.jobs) {
     cluster::JobInfo info = brief_info(*job);
     add_roles(*job, info);
-    text += fmt::format("job {} {} {} {} {} {} [{}] [{}] [{}]\n", id, job->key, job->term,
-                        job->fresh, job->placed, job->heard, info.SerializeAsString(),
-                        job->spec.SerializeAsString(), job->end ? job->end->SerializeAsString() : "");
+    text +=
+        fmt::format("job {} {} {} {} {} {} [{}] [{}] [{}]\n", id, job->key, job->term, job->fresh,
+                    job->placed, job->heard, info.SerializeAsString(),
+                    job->spec.SerializeAsString(), job->end ? job->end->SerializeAsString() : "");
   }
   for (const cluster::HostAbout& about : state.hosts) text += about.SerializeAsString() + "\n";
   for (const auto& [name, node] : state.numbers) text += fmt::format("{} is {}\n", name, node);
@@ -178,7 +178,9 @@ std::string text_of(const HeadState& state) {
 
 void replay(HeadState& state, const cluster::HeadRecord& record) { state.replay(1, record, {}); }
 
-HeadState restored(std::string_view bytes) {
+HeadState restored(const std::vector<std::string>& pieces) {
+  std::string bytes;
+  for (const std::string& piece : pieces) bytes += piece;
   HeadState state;
   REQUIRE(restore_snapshot(1, bytes, state).has_value());
   return state;
@@ -281,7 +283,7 @@ Task<Result<void>> write_all(World& world, uint64_t seed, std::vector<std::strin
     if (i == 10) taker.emplace(book.state);
     if (!taker || !taker->take_some(1)) continue;
     const uint64_t sequence = log->last_sequence();
-    std::string state = taker->finish();
+    std::vector<std::string> state = taker->finish();
     taker.reset();
     CO_TRY_DO(co_await log->snapshot(sequence, std::move(state)));
   }

@@ -43,23 +43,17 @@ void name_fits_in_sql(sqlite3_context* context, int, sqlite3_value** values) {
 Code code_of(int result) {
   switch (result & 0xff) {
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return Code::corrupt;
+    case SQLITE_NOTADB: return Code::corrupt;
     case SQLITE_FULL:
-    case SQLITE_NOMEM:
-      return Code::exhausted;
+    case SQLITE_NOMEM: return Code::exhausted;
     case SQLITE_PERM:
     case SQLITE_READONLY:
-    case SQLITE_AUTH:
-      return Code::denied;
+    case SQLITE_AUTH: return Code::denied;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return Code::unavailable;
+    case SQLITE_LOCKED: return Code::unavailable;
     case SQLITE_IOERR:
-    case SQLITE_CANTOPEN:
-      return Code::io;
-    default:
-      return Code::internal;
+    case SQLITE_CANTOPEN: return Code::io;
+    default: return Code::internal;
   }
 }
 

@@ -21,9 +21,9 @@ namespace tutti {
 
 struct SqliteJobsOptions {
   std::string path;
-  uint64_t log = 0;             // the identity of the head's log
-  uint64_t last_sequence = 0;   // of that log
-  uint64_t most = 1'000'000;    // jobs; some hundred megabytes
+  uint64_t log = 0;            // the identity of the head's log
+  uint64_t last_sequence = 0;  // of that log
+  uint64_t most = 1'000'000;   // jobs; some hundred megabytes
 };
 
 class SqliteJobs {

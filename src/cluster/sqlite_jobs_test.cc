@@ -80,8 +80,10 @@ TEST_CASE("a question finds in the index what it finds in memory") {
   const Folder folder;
   auto jobs = folder.open();
   const std::vector<cluster::JobInfo> all = {
-      job(1, cluster::FAILED, "ann", "sweep-1"),     job(2, cluster::FAILED, "bob", "sweep-2"),
-      job(3, cluster::TIMED_OUT, "ann", "a'b\"%_?"), job(4, cluster::SUCCEEDED, "ann", "sweep"),
+      job(1, cluster::FAILED, "ann", "sweep-1"),
+      job(2, cluster::FAILED, "bob", "sweep-2"),
+      job(3, cluster::TIMED_OUT, "ann", "a'b\"%_?"),
+      job(4, cluster::SUCCEEDED, "ann", "sweep"),
       job(5, cluster::FAILED, "ann", ""),
   };
   REQUIRE(jobs->put(1, all).has_value());
@@ -97,8 +99,8 @@ TEST_CASE("a question finds in the index what it finds in memory") {
           wanted.set_since_unix_ns(since);
           Numbers expected;
           for (auto info = all.rbegin(); info != all.rend(); ++info)
-            if (fits(wanted, {info->state(), info->user(), info->name(),
-                              info->submitted_unix_ns()}))
+            if (fits(wanted,
+                     {info->state(), info->user(), info->name(), info->submitted_unix_ns()}))
               expected.push_back(info->job());
           CHECK(found(*jobs, wanted) == expected);
         }
