@@ -193,8 +193,10 @@ def test_a_kill_that_was_answered_outlives_the_head(empty_cluster: Cluster) -> N
     os.kill(agent, signal.SIGSTOP)  # nobody hears of the kill but the head
     try:
         kill = machine.start("kill", str(job))
-        written = lambda: any(b"killed" in file.read_bytes() for file in log.iterdir())  # noqa: E731
-        wait_until(written, "the kill is in the log")
+        wait_until(
+            lambda: any(b"killed" in file.read_bytes() for file in log.iterdir()),
+            "the kill is in the log",
+        )
         machine.kill_hard("head")
     finally:
         os.kill(agent, signal.SIGCONT)

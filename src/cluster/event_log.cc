@@ -241,19 +241,21 @@ Task<Result<void>> EventLog::write_snapshot(uint64_t sequence, Pieces state) {
 Task<Result<void>> EventLog::write_pieces(std::string path, uint64_t sequence, Pieces state) {
   const OpenOptions options{.write = true, .create = true, .truncate = true};
   CO_TRY(auto file, co_await world_.disk().open(path, options));
-  event_log::SnapshotSealer sealer({{FileKind::snapshot, sequence}, log_id()}, bytes_of(state));
+  const event_log::FileHeader header{{FileKind::snapshot, sequence}, log_id()};
+  // A frame is not aligned as a hasher must be.
+  const auto sealer = std::make_unique<event_log::SnapshotSealer>(header, bytes_of(state));
   uint64_t end = event_log::kSnapshotFront;
   for (std::string& piece : state) {
     const Bytes bytes = as_bytes(piece);
-    sealer.add(bytes);
+    sealer->add(bytes);
     CO_TRY_DO(co_await file->write(end, bytes));
     end += piece.size();
     piece = {};
   }
-  const std::string zeros = sealer.zeros();
+  const std::string zeros = sealer->zeros();
   const Bytes padding = as_bytes(zeros);
   CO_TRY_DO(co_await file->write(end, padding));
-  const std::string front = sealer.front();
+  const std::string front = sealer->front();
   const Bytes first = as_bytes(front);
   CO_TRY_DO(co_await file->write(0, first));
   co_return co_await file->sync();
