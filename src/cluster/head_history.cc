@@ -35,7 +35,8 @@ Task<Result<cluster::JobInfo>> Head::any_info(uint64_t job) {
   request.set_all(true);
   request.set_most(1);
   auto found = co_await feed_->find_forgotten(std::move(request), job + 1);
-  if (!found || found->empty() || found->front().job() != job) co_return no_such_job(job);
+  if (!found) co_return fail(found.error().context(fmt::format("look for job {}", job)));
+  if (found->empty() || found->front().job() != job) co_return no_such_job(job);
   co_return std::move(found->front());
 }
 
