@@ -1,4 +1,6 @@
 // What the head says of jobs that it has forgotten: what the index knows.
+#include <map>
+
 #include "cluster/head.h"
 
 namespace tutti {
@@ -18,12 +20,14 @@ Task<cluster::JobsReply> Head::all_jobs(cluster::JobsRequest request) {
     reply.set_missing(forgotten.error().text());
     co_return reply;
   }
-  for (cluster::JobInfo& info : *forgotten) *reply.add_jobs() = std::move(info);
-  auto& list = *reply.mutable_jobs();
-  std::ranges::sort(list, std::greater(), &cluster::JobInfo::job);
-  if (static_cast<uint32_t>(list.size()) > request.most())
-    list.DeleteSubrange(static_cast<int>(request.most()),
-                        list.size() - static_cast<int>(request.most()));
+  // One that was forgotten while we asked is in both.
+  std::map<uint64_t, cluster::JobInfo> all;
+  for (cluster::JobInfo& info : *forgotten) all[info.job()] = std::move(info);
+  for (cluster::JobInfo& info : *reply.mutable_jobs()) all[info.job()] = std::move(info);
+  reply.clear_jobs();
+  auto job = all.rbegin();
+  for (uint32_t i = 0; job != all.rend() && i < request.most(); ++job, ++i)
+    *reply.add_jobs() = std::move(job->second);
   co_return reply;
 }
 

@@ -1,6 +1,7 @@
 #include "cluster/index_feed.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/log.h"
 
@@ -115,12 +116,20 @@ void IndexFeed::lose(const Error& why) {
   lost_ = why;
 }
 
+// What the index is yet to be told counts more than what it says.
 Task<Result<std::vector<cluster::JobInfo>>> IndexFeed::find_forgotten(cluster::JobsRequest wanted,
                                                                       uint64_t below) {
-  std::vector<cluster::JobInfo> found;
-  while (found.size() < wanted.most()) {
+  std::map<uint64_t, cluster::JobInfo> found;
+  std::set<uint64_t> untold;
+  for (const Parted& parted : parted_) {
+    const cluster::JobInfo& info = parted.info;
+    untold.insert(info.job());
+    const JobMarks marks{info.state(), info.user(), info.name(), info.submitted_unix_ns()};
+    if (info.job() < below && fits(wanted, marks)) found[info.job()] = info;
+  }
+  const size_t enough = found.size() + wanted.most();
+  while (found.size() < enough) {
     if (lost_) co_return fail(*lost_);
-    const uint32_t most = wanted.most();
     cluster::JobsRequest asked = wanted;
     auto page = co_await index_.find(std::move(asked), below);
     if (!page && page.error().code() == Code::corrupt) {
@@ -128,14 +137,17 @@ Task<Result<std::vector<cluster::JobInfo>>> IndexFeed::find_forgotten(cluster::J
       alarm_.ring();  // to open it again
     }
     if (!page) co_return fail(std::move(page).error());
-    const bool last = page->size() < most;
     for (cluster::JobInfo& info : *page) {
       below = info.job();
-      if (state_.find(below) == nullptr && found.size() < most) found.push_back(std::move(info));
+      const bool news = state_.find(below) == nullptr && !untold.contains(below);
+      if (news) found[below] = std::move(info);
     }
-    if (last) break;
+    if (page->size() < wanted.most()) break;
   }
-  co_return found;
+  std::vector<cluster::JobInfo> list;
+  for (auto job = found.rbegin(); job != found.rend() && list.size() < wanted.most(); ++job)
+    list.push_back(std::move(job->second));
+  co_return list;
 }
 
 }  // namespace tutti
