@@ -54,17 +54,13 @@ Task<void> Head::take_jobs() {
 Task<void> Head::take_snapshot() {
   taker_.emplace(state_);
   co_await take_jobs();
-  if (feed_) {
-    // It reads in the log what it was not told, and jobs that were forgotten will not be there.
-    const uint64_t posted = log_->last_sequence();
-    co_await feed_->caught_up(posted);
-    co_await take_jobs();
-  }
   const uint64_t sequence = log_->last_sequence();
   EventLog::Pieces state = taker_->finish();
   taker_.reset();
   uint64_t size = 0;
   for (const std::string& piece : state) size += piece.size();
+  // Jobs that were forgotten are not in the snapshot, and soon not in the log: the index must know.
+  if (feed_) co_await feed_->caught_up(sequence);
   auto taken = co_await log_->snapshot(sequence, std::move(state));
   // As much log as state: a record is written twice, and read in twice the time it must be.
   snapshot_at_ = std::max(options_.log_bytes, size);

@@ -46,6 +46,7 @@ Task<Result<void>> IndexFeed::run(EventLog& log) {
   Duration pause = kFirstPause;
   while (true) {
     auto told = co_await open(log);
+    opening_ = false;
     while (told) {
       pause = kFirstPause;
       if (!anything_to_tell()) told = co_await alarm_.until(kNever);
@@ -100,6 +101,7 @@ Task<Result<void>> IndexFeed::tell(EventLog& log) {
 }
 
 bool IndexFeed::lags(uint64_t sequence) const {
+  if (opening_) return true;
   return !lost_ && told_ < sequence && (telling_ || anything_to_tell());
 }
 

@@ -55,6 +55,7 @@ class IndexFeed {
   uint64_t next_parted_ = 0;
   uint64_t told_ = 0;  // of everything up to this record
   bool telling_ = false;
+  bool opening_ = true;  // for the first time
   std::optional<Error> lost_{std::in_place, Code::unavailable, "the index is being opened"};
 };
 
