@@ -87,7 +87,7 @@ def test_jobs_outlive_the_head(
     array = machine.start("submit", "--array", "0-4", "--wait", "--", "sh", "-c", script)
     count = len(running) + len(waiting) + 5
     wait_until(lambda: len(all_jobs(machine)) == count, "all are submitted")
-    machine.submit(script)  # it is durable now, and all that came before it
+    last = machine.submit(script)  # it is durable now, and all that came before it
     count += 1
     pids = sorted(process["pid"] for process in machine.json("ps"))
     before = all_jobs(machine)
@@ -104,6 +104,7 @@ def test_jobs_outlive_the_head(
     flag.touch()
     output, error = array.communicate()
     assert array.returncode == 0, output + error + machine.logs()
+    machine.wait_for(last, "succeeded")
     after = all_jobs(machine)
     assert [job["state"] for job in after] == ["succeeded"] * count
     begun = [int(line) for line in order.read_text().split()]
