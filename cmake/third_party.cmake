@@ -10,6 +10,8 @@ endfunction()
 
 tutti_third_party(uring liburing)
 tutti_third_party(ssl libssl libcrypto)
+tutti_third_party(sqlite libsqlite3)
+target_link_libraries(tutti_sqlite INTERFACE m)
 # Debian's archive of protobuf cannot be part of a Python module: that links the shared library.
 find_library(TUTTI_libprotobuf-lite NAMES libprotobuf-lite.a REQUIRED)
 find_library(TUTTI_libprotobuf-lite-shared NAMES libprotobuf-lite.so REQUIRED)

@@ -15,6 +15,7 @@
 
 #include "cli/cluster.h"
 #include "cli/cluster_run.h"
+#include "cli/job_filter.h"
 #include "cli/job_processes.h"
 #include "cli/job_words.h"
 #include "cluster/job_layout.h"
@@ -75,9 +76,8 @@ Task<Result<std::string>> ask_status(Cluster& cluster) {
   co_return dump_json(cli::status_json(*status, cluster.machine.head_api));
 }
 
-Task<Result<std::string>> ask_jobs(Cluster& cluster, bool all) {
-  cluster::JobsRequest request;
-  request.set_all(all);
+Task<Result<std::string>> ask_jobs(Cluster& cluster, cli::JobFilter filter) {
+  CO_TRY(auto request, cli::request_of(filter, cluster.world.clock().unix_ns()));
   auto reply = co_await cluster.client->ask(api::kJobs, request);
   if (!reply) co_return fail(std::move(reply).error());
   Json list = Json::array();
@@ -299,8 +299,12 @@ class Door {
   std::string status() {
     return ask<std::string>([](Cluster& cluster) { return ask_status(cluster); });
   }
-  std::string jobs(bool all) {
-    return ask<std::string>([=](Cluster& cluster) { return ask_jobs(cluster, all); });
+  std::string jobs(bool all, const std::string& states, const std::string& user,
+                   const std::string& name, const std::string& since,
+                   std::optional<int64_t> limit) {
+    cli::JobFilter filter{.all = all, .user = user, .name = name, .since = since, .limit = limit};
+    if (!states.empty()) filter.states.push_back(states);
+    return ask<std::string>([=](Cluster& cluster) { return ask_jobs(cluster, filter); });
   }
   std::string job(uint64_t job) {
     return ask<std::string>([=](Cluster& cluster) { return ask_job(cluster, job); });
@@ -353,7 +357,8 @@ void bind_cluster(nb::module_& module) {
       .def(nb::init<>())
       .def("close", &Door::close)
       .def("status", &Door::status)
-      .def("jobs", &Door::jobs, nb::arg("all"))
+      .def("jobs", &Door::jobs, nb::arg("all"), nb::arg("states"), nb::arg("user"), nb::arg("name"),
+           nb::arg("since"), nb::arg("limit").none())
       .def("job", &Door::job, nb::arg("job"))
       .def("processes", &Door::processes, nb::arg("job"))
       .def("submit", &Door::submit, nb::arg("text"), nb::arg("file_name"), nb::arg("folder"))

@@ -14,6 +14,8 @@ namespace {
 
 constexpr Duration kRespawnPause = 100ms;
 constexpr Duration kClientPause = 200ms;
+constexpr Duration kRestart = 5s;
+constexpr Duration kKillPatience = 100ms;
 constexpr uint32_t kMostHostsWithLedger = 20'000;  // beyond it, lives are only counted
 
 uint64_t number_of(std::string_view text) {
@@ -213,15 +215,17 @@ Task<Result<void>> ClusterStage::run_head(SimHost& host) {
   options.folder = "/head";
   options.roster = sim_.hosts() - 1;
   options.roster_slots = options_.slots;
+  options.log_bytes = options_.head_log_bytes;
   options.address_of = [this](NodeId node) { return roster_.address(node).text(); };
   Head head(host, *seals, std::move(options));
   struct Standing {
     Head*& place;
     ~Standing() { place = nullptr; }
   };
+  Scope strands;
   const Standing standing{head_};
   head_ = &head;
-  Scope strands;
+  head_strands_ = &strands;
   strands.spawn(head.run());
   strands.spawn(client(host, head));
   co_return co_await strands.join();
@@ -286,6 +290,23 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
   job.final_state = state;
 }
 
+Task<void> ClusterStage::ask_to_kill(Head& head, cluster::KillRequest request,
+                                     std::shared_ptr<bool> taken) {
+  auto killed = co_await head.kill(std::move(request));
+  *taken = killed.has_value();
+}
+
+// Who waits for the head's disk must end with the head.
+Task<bool> ClusterStage::kill(cluster::KillRequest request) {
+  const auto taken = std::make_shared<bool>(false);
+  if (head_ == nullptr || !head_->ready()) co_return false;
+  head_strands_->spawn(ask_to_kill(*head_, std::move(request), taken));
+  const Instant patience = sim_.clock().now() + kKillPatience;
+  while (!*taken && sim_.clock().now() < patience)
+    if (!co_await sim_.clock().sleep(1ms)) break;
+  co_return *taken;
+}
+
 Task<Result<void>> ClusterStage::all_over(Duration patience) {
   const Instant until = sim_.clock().now() + patience;
   const auto over = [&] {
@@ -339,6 +360,25 @@ void ClusterStage::check_end() {
     sim_.check(head_->placement().free(host) == options_.slots, "host {} has {} free slots", host,
                head_->placement().free(host));
   }
+}
+
+Task<Result<void>> ClusterStage::check_head_remembers() {
+  cluster::JobsRequest all;
+  all.set_all(true);
+  all.set_most(~0U);
+  const auto told = [&] {
+    cluster::JobsReply reply;
+    for (cluster::JobInfo& info : head_->jobs(all)) *reply.add_jobs() = std::move(info);
+    return reply.SerializeAsString();
+  };
+  if (sim_.failure()) co_return {};
+  const std::string before = told();
+  sim_.crash(kHead);
+  sim_.reboot(kHead);
+  CO_TRY_DO(co_await sim_.clock().sleep(kRestart));
+  if (!sim_.check(head_ != nullptr && head_->ready(), "the head does not come back")) co_return {};
+  sim_.check(told() == before, "the head remembers another history");
+  co_return {};
 }
 
 job::Spec gang_job(uint32_t count, Duration work) {

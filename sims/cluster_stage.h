@@ -40,6 +40,7 @@ struct StageOptions {
   // Agents as processes that are started again when they die; else they live with their host.
   bool agents_restart = true;
   size_t warm_keepers = 0;
+  uint64_t head_log_bytes = 64_MiB;  // then the head takes a snapshot
 };
 
 // Hosts are its guests to the end of the simulation, so the simulator holds on to it too.
@@ -52,10 +53,14 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<Result<void>> start_over(Duration time);
   // From now on the client submits it, and asks what became of it.
   SubmittedJob& submit(job::Spec spec);
+  // Asks the head, on its host. False when it died meanwhile, or refused.
+  Task<bool> kill(cluster::KillRequest request);
   // Until every job is over.
   Task<Result<void>> all_over(Duration patience);
   // What must hold at the end: nothing runs, all is known, the tree is whole.
   void check_end();
+  // A head that is started anew says of every job what it said before.
+  Task<Result<void>> check_head_remembers();
   std::string describe(const SubmittedJob& job);
 
   void kill_agent(uint32_t host);
@@ -83,6 +88,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<int> python_program(SimProcess& process);
   Task<int> work(SimProcess& process, Life life);
   Task<Result<void>> client(SimHost& host, Head& head);
+  static Task<void> ask_to_kill(Head& head, cluster::KillRequest request,
+                                std::shared_ptr<bool> taken);
   Task<void> follow(SimHost& host, Head& head, SubmittedJob& job);
 
   Simulator& sim_;
@@ -91,6 +98,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::shared_ptr<const AgentOptions> agent_options_;
   std::vector<std::unique_ptr<SubmittedJob>> jobs_;
   Head* head_ = nullptr;
+  Scope* head_strands_ = nullptr;  // while there is a head
   std::vector<Agent*> agents_;
   std::vector<pid_t> agent_pids_;
   std::multiset<Life> alive_;

@@ -14,6 +14,8 @@ constexpr Duration kBoot = 2s;
 constexpr Duration kSettling = 30s;
 constexpr Duration kPatience = 5min;
 constexpr uint32_t kSlots = 8;
+// A few records: the head takes snapshots all the time.
+constexpr uint64_t kHeadLogBytes = 1'000;
 
 // Narrow trees are deep, and have more to heal.
 uint32_t fan_out_of(const Simulator& sim) {
@@ -39,7 +41,8 @@ struct Play {
 
 Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   const auto stage = std::make_shared<ClusterStage>(
-      sim, StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots});
+      sim,
+      StageOptions{.fan_out = fan_out_of(sim), .slots = kSlots, .head_log_bytes = kHeadLogBytes});
   stage->start();
   const bool calm = sim.options().faults.name == "none";
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
@@ -59,6 +62,7 @@ Task<Result<void>> run_play(Simulator& sim, Duration length, Play play) {
   if (sim.failure()) co_return {};
   CO_TRY_DO(co_await sim.clock().sleep(calm && play.trouble == nullptr ? 3s : kSettling));
   stage->check_end();
+  CO_TRY_DO(co_await stage->check_head_remembers());
   if (calm && (play.harmless || play.trouble == nullptr))
     sim.check(stage->lives() == processes, "{} processes had {} lives", processes, stage->lives());
   co_return {};
@@ -110,6 +114,33 @@ Task<Result<void>> head_crash(ClusterStage& stage, SimRandom& random) {
   Simulator& sim = stage.sim();
   CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 300ms)));
   co_return co_await crash_for(sim, kHead, 100ms + up_to(random, 5s));
+}
+
+// Asks until the head has said yes, and never again.
+Task<Result<void>> kill_once(ClusterStage& stage, const SubmittedJob& job) {
+  bool taken = false;
+  while (!taken) {
+    CO_TRY_DO(co_await stage.sim().clock().sleep(50ms));
+    if (job.id == 0) continue;
+    cluster::KillRequest request;
+    request.set_job(job.id);
+    request.set_grace_ns(-1);
+    taken = co_await stage.kill(std::move(request));
+  }
+  co_return {};
+}
+
+// Also while hosts come back to it: whom it takes for lost then is started again. A job that would
+// go on for ever ends because somebody once asked for it.
+Task<Result<void>> head_crashes(ClusterStage& stage, SimRandom& random) {
+  Simulator& sim = stage.sim();
+  Scope killing;
+  killing.spawn(kill_once(stage, stage.submit(gang_job(2, 1h))));
+  for (uint64_t crashes = 2 + random.below(4); crashes > 0; --crashes) {
+    CO_TRY_DO(co_await sim.clock().sleep(up_to(random, 2s)));
+    CO_TRY_DO(co_await crash_for(sim, kHead, up_to(random, 1s)));
+  }
+  co_return co_await killing.join();
 }
 
 Task<Result<void>> coordinator_loss(ClusterStage& stage, SimRandom& random) {
@@ -199,6 +230,8 @@ const Scenario kPartition = {"partition",          "the cluster falls in two and
                              run<partition, false>};
 const Scenario kHeadCrash = {
     "head-crash", "the head dies at some step of a launch", 20, 2, 20s, run<head_crash, true>};
+const Scenario kHeadCrashes = {"head-crashes",          "the head dies again and again", 20, 2, 20s,
+                               run<head_crashes, false>};
 const Scenario kCoordinatorLoss = {
     "coordinator-loss", "a coordinator's host dies", 20, 3, 20s, run<coordinator_loss, false>};
 const Scenario kAgentRestarts = {"agent-restarts",         "agents die and come back", 20, 2, 20s,

@@ -139,8 +139,8 @@ class Launch {
     const int64_t begin_ns = sim_.now_ns();
     cluster::KillRequest request;
     request.set_job(job_->id);
-    auto killed = stage_->head()->kill(request);
-    sim_.check(killed.has_value(), "the job cannot be killed");
+    const bool killed = co_await stage_->kill(std::move(request));
+    sim_.check(killed, "the job cannot be killed");
     CO_TRY_DO(co_await until(&Launch::is_over, "the end"));
     sim_.figure("end_s", seconds_since(begin_ns));
     co_return {};

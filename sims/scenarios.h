@@ -14,6 +14,7 @@ extern const Scenario kLaunchDeaths;
 extern const Scenario kRackLoss;
 extern const Scenario kPartition;
 extern const Scenario kHeadCrash;
+extern const Scenario kHeadCrashes;
 extern const Scenario kCoordinatorLoss;
 extern const Scenario kAgentRestarts;
 extern const Scenario kSlowHosts;

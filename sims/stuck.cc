@@ -30,7 +30,7 @@ Task<Result<void>> kill_until_over(ClusterStage& stage, const SubmittedJob& job)
   request.set_job(job.id);
   request.set_grace_ns(-1);
   while (!job.final_state) {
-    if (stage.head() != nullptr && stage.head()->ready()) (void)stage.head()->kill(request);
+    (void)co_await stage.kill(request);
     CO_TRY_DO(co_await stage.sim().clock().sleep(kPause));
   }
   co_return {};

@@ -129,6 +129,18 @@ def test_processes_hosts_and_status_are_told(door: tutti.Cluster) -> None:
     job.kill(grace=0)
 
 
+def test_jobs_are_picked_as_by_the_command(door: tutti.Cluster) -> None:
+    for name, script in {"sweep-1": "true", "sweep-2": "false", "other": "false"}.items():
+        door.submit(name=name, roles=[role(script)]).wait()
+    assert door.jobs() == []
+    assert [job.name for job in door.jobs(state="failed")] == ["other", "sweep-2"]
+    assert [job.name for job in door.jobs(all=True, name="sweep*")] == ["sweep-2", "sweep-1"]
+    assert [job.name for job in door.jobs(state=["failed", "succeeded"], limit=1)] == ["other"]
+    assert len(door.jobs(since=3600, user="ada")) == 3
+    with pytest.raises(tutti.Error, match="did you mean failed"):
+        door.jobs(state="faild")
+
+
 def test_a_signal_reaches_the_ranks_of_a_role(door: tutti.Cluster) -> None:
     heed = "trap '' USR1; echo heard; exit 0"
     script = f'trap "{heed}" USR1; echo ready; while :; do sleep 0.05; done'

@@ -246,9 +246,26 @@ class Cluster:
         """A job by its number."""
         return Job(self, json.loads(self._door.job(number)))
 
-    def jobs(self, *, all: bool = False) -> list[Job]:
-        """The jobs there are, newest first; with ``all`` those that ended too."""
-        return [Job(self, told) for told in json.loads(self._door.jobs(all))]
+    def jobs(
+        self,
+        *,
+        all: bool = False,
+        state: str | Sequence[str] = (),
+        user: str = "",
+        name: str = "",
+        since: float | str = "",
+        limit: int | None = None,
+    ) -> list[Job]:
+        """The jobs there are, newest first; with ``all`` those that ended too.
+
+        Of a ``state`` or several, of a ``user``, with a ``name`` in which * is any text and ? any
+        character, submitted ``since`` so many seconds or "2h" ago, the newest ``limit`` of them. A
+        state or a time finds those that ended too.
+        """
+        states = state if isinstance(state, str) else ",".join(state)
+        ago = since if isinstance(since, str) else f"{since}s"
+        found = self._door.jobs(all, states, user, name, ago, limit)
+        return [Job(self, told) for told in json.loads(found)]
 
     def hosts(self) -> list[Host]:
         return [Host(**told) for told in self.status()["hosts"]]

@@ -30,7 +30,7 @@ Hasher::Hasher() {
   static_assert(sizeof state_ == kHashStateBytes && alignof(Hasher) == kHashStateAlignment);
   reset();
 }
-void Hasher::reset() { kernel().reset(state_.data()); }
+void Hasher::reset(uint64_t seed) { kernel().reset(state_.data(), seed); }
 void Hasher::update(Bytes bytes) { kernel().update(state_.data(), bytes.data(), bytes.size()); }
 uint64_t Hasher::digest64() const { return kernel().digest64(state_.data()); }
 

@@ -31,7 +31,7 @@ class Hasher {
   // Of everything given until now; more may follow.
   uint64_t digest64() const;
   Hash128 digest128() const;
-  void reset();
+  void reset(uint64_t seed = 0);
 
  private:
   // XXH3's own state, checked in hash_kernel.h: kept here so that a Hasher allocates nothing.

@@ -13,7 +13,7 @@ namespace tutti {
 struct HashKernel {
   uint64_t (*hash64)(const void* bytes, size_t count, uint64_t seed);
   void (*hash128)(const void* bytes, size_t count, uint64_t* high, uint64_t* low);
-  void (*reset)(void* state);
+  void (*reset)(void* state, uint64_t seed);
   void (*update)(void* state, const void* bytes, size_t count);
   uint64_t (*digest64)(const void* state);
   void (*digest128)(const void* state, uint64_t* high, uint64_t* low);

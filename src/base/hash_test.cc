@@ -50,6 +50,16 @@ TEST_CASE("a stream hashes the same however it is cut") {
   }
 }
 
+TEST_CASE("a seed counts for pieces as for the whole") {
+  const std::string text(5000, 'x');
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{7}, ~uint64_t{0}}) {
+    Hasher hasher;
+    hasher.reset(seed);
+    for (size_t at = 0; at < text.size(); at += 700) hasher.update(as_bytes(text.substr(at, 700)));
+    CHECK(hasher.digest64() == hash64(as_bytes(text), seed));
+  }
+}
+
 TEST_CASE("a digest does not end the stream, and a reset begins it anew") {
   Hasher hasher;
   hasher.update(as_bytes("tut"));

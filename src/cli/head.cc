@@ -1,7 +1,12 @@
 #include "cli/head.h"
 
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
 #include "base/log.h"
 #include "cli/daemon.h"
+#include "cli/head_index.h"
 #include "cluster/head_api.h"
 #include "wire/authority_folder.h"
 #include "world/semaphore.h"
@@ -40,6 +45,17 @@ Task<Result<void>> serve_users(DaemonContext& context, Event& started, Head& hea
   co_return co_await serving.join();
 }
 
+// From the environment, where few look: what is there without it suits nearly everybody.
+Result<uint64_t> number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return otherwise;
+  uint64_t number = 0;
+  const char* end = text + std::strlen(text);
+  const auto [last, error] = std::from_chars(text, end, number);
+  if (error == std::errc() && last == end && number != 0) return number;
+  return fail(Code::invalid, "{}={}: write a number from 1 on, or unset it", variable, text);
+}
+
 Task<Result<void>> body(DaemonContext& context) {
   RealWorld& world = context.world;
   const Machine& machine = context.machine;
@@ -71,6 +87,10 @@ Task<Result<void>> body(DaemonContext& context) {
   if (machine.fan_out != 0) options.tree.shape.fan_out = machine.fan_out;
   options.folder = context.home.head_folder();
   options.started = [&started] { started.set(); };
+  CO_TRY(options.most_ended, number_from("TUTTI_HEAD_KEEPS", options.most_ended));
+  CO_TRY(options.log_bytes, number_from("TUTTI_HEAD_LOG_BYTES", options.log_bytes));
+  HeadIndex index(world, options.folder + "/jobs.sqlite");
+  options.index = &index;
   Head head(world, *credential->seals, std::move(options));
   JoinDesk desk(world, std::move(*authority));
   HeadApi api(world, *credential->seals, head, desk, credential->identity, machine.user);

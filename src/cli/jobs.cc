@@ -9,6 +9,7 @@
 #include "cli/arguments.h"
 #include "cli/cluster.h"
 #include "cli/complain.h"
+#include "cli/job_filter.h"
 #include "cli/job_processes.h"
 #include "cli/job_words.h"
 #include "cli/table.h"
@@ -22,15 +23,40 @@ namespace {
 // ---- jobs
 
 struct JobsOptions {
-  bool all = false;
+  std::vector<uint64_t> numbers;  // none: those that the filter lets through
+  JobFilter filter;
   bool json = false;
 };
 
+Task<Result<cluster::JobsReply>> find_jobs(Cluster& cluster, JobsOptions options) {
+  if (options.numbers.empty()) {
+    CO_TRY(auto request, request_of(options.filter, cluster.world.clock().unix_ns()));
+    co_return co_await cluster.client->ask(api::kJobs, std::move(request));
+  }
+  cluster::JobsReply reply;
+  for (const uint64_t number : options.numbers) {
+    cluster::JobRequest request;
+    request.set_job(number);
+    auto job = co_await cluster.client->ask(api::kJob, std::move(request));
+    if (!job) co_return fail(std::move(job).error());
+    *reply.add_jobs() = std::move(*job);
+  }
+  co_return reply;
+}
+
+std::string nothing_found(const JobFilter& filter) {
+  const bool picks = !filter.states.empty() || !filter.user.empty() || !filter.name.empty() ||
+                     !filter.since.empty();
+  const bool all = filter.all || !filter.states.empty() || !filter.since.empty();
+  return fmt::format("no {}jobs{}\n", picks ? "such " : "",
+                     all ? "" : " now; those that ended: tutti jobs --all");
+}
+
 Task<Result<int>> show_jobs(Cluster& cluster, JobsOptions options) {
-  cluster::JobsRequest request;
-  request.set_all(options.all);
-  auto reply = co_await cluster.client->ask(api::kJobs, std::move(request));
+  auto reply = co_await find_jobs(cluster, options);
   if (!reply) co_return fail(std::move(reply).error());
+  if (!reply->missing().empty())
+    fmt::print(stderr, "tutti jobs: older jobs may be missing: {}\n", reply->missing());
   if (options.json) {
     Json list = Json::array();
     for (const cluster::JobInfo& job : reply->jobs()) list.push_back(job_json(job));
@@ -38,7 +64,7 @@ Task<Result<int>> show_jobs(Cluster& cluster, JobsOptions options) {
     co_return 0;
   }
   if (reply->jobs().empty()) {
-    fmt::print("no jobs{}\n", options.all ? "" : " now; those that ended: tutti jobs --all");
+    fmt::print("{}", nothing_found(options.filter));
     co_return 0;
   }
   const int64_t now = cluster.world.clock().unix_ns();
@@ -118,10 +144,25 @@ Task<Result<int>> signal_job(Cluster& cluster, SignalOptions options) {
 int jobs(int argc, char** argv) {
   CLI::App app("Shows the jobs of the cluster, newest first.");
   app.name("tutti jobs");
+  app.footer(
+      "examples:\n"
+      "  tutti jobs --state failed,timed-out --since 2h\n"
+      "  tutti jobs --all --user ann --name 'sweep*' --limit 50\n"
+      "  tutti jobs 17 --json\n");
   JobsOptions options;
-  app.add_flag("--all", options.all, "those that ended too");
+  JobFilter& filter = options.filter;
+  app.add_option("JOB", options.numbers, "only these, by their numbers");
+  app.add_flag("--all", filter.all, "those that ended too");
+  app.add_option("--state", filter.states, "only those that are so: running, failed,killed");
+  app.add_option("--user", filter.user, "only those of this user");
+  app.add_option("--name", filter.name, "only those called so; * is any text, ? any character");
+  app.add_option("--since", filter.since,
+                 "only those submitted so long ago, or later: 30m, 2h, 7d");
+  app.add_option("--limit", filter.limit, "at most so many, the newest (5000)");
   app.add_flag("--json", options.json, "for tools");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (auto request = request_of(filter, 0); !request)
+    return complain("jobs", request.error(), kCalledWrongly);
   return with_cluster("jobs", [&](Cluster& cluster) { return show_jobs(cluster, options); });
 }
 

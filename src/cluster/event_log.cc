@@ -11,6 +11,16 @@ using event_log::FileKind;
 
 // Whoever waits while another strand writes: woken when its record is on disk, when the log breaks,
 // or when it is its turn to write.
+namespace {
+
+uint64_t bytes_of(const EventLog::Pieces& state) {
+  uint64_t bytes = 0;
+  for (const std::string& piece : state) bytes += piece.size();
+  return bytes;
+}
+
+}  // namespace
+
 class EventLog::Wait final : public detail::GrantWaiter {
  public:
   Wait(EventLog& log, uint64_t sequence) : sequence(sequence), log_(log) {}
@@ -181,10 +191,17 @@ void EventLog::wake_waiting() {
 }
 
 Task<Result<void>> EventLog::snapshot(uint64_t sequence, std::string state) {
+  Pieces pieces;
+  pieces.push_back(std::move(state));
+  return snapshot(sequence, std::move(pieces));
+}
+
+Task<Result<void>> EventLog::snapshot(uint64_t sequence, Pieces state) {
   TUTTI_ASSERT(!snapshotting_ && !closed_, "one snapshot at a time, of an open log");
   TUTTI_ASSERT(sequence >= snapshot_sequence_, "snapshots go forward");
-  if (state.size() > kMaxSnapshotBytes)
-    co_return fail(Code::exhausted, "a snapshot has {} bytes, and {} are allowed", state.size(),
+  const uint64_t size = bytes_of(state);
+  if (size > kMaxSnapshotBytes)
+    co_return fail(Code::exhausted, "a snapshot has {} bytes, and {} are allowed", size,
                    kMaxSnapshotBytes);
   snapshotting_ = true;
   const uint64_t posted_bytes = posted_bytes_;
@@ -201,18 +218,47 @@ Task<Result<void>> EventLog::snapshot(uint64_t sequence, std::string state) {
   co_return {};
 }
 
-Task<Result<void>> EventLog::write_snapshot(uint64_t sequence, std::string state) {
+Task<Result<void>> EventLog::write_snapshot(uint64_t sequence, Pieces state) {
   CO_TRY_DO(co_await durable(sequence));
   if (broken_) co_return fail(*broken_);
   if (TUTTI_FAULT(world_, "event log: there is no room for a snapshot"))
     co_return fail(Code::exhausted, "no room for a snapshot");
   CO_TRY_DO(co_await make_folder());
+  const std::string path =
+      options_.folder + "/" + event_log::file_name({FileKind::snapshot, sequence});
+  const std::string temporary = path + ".new";
+  auto written = co_await write_pieces(temporary, sequence, std::move(state));
+  if (!written) {
+    const Shield shield;  // leave no half-written file behind, even when cancelled
+    (void)co_await world_.disk().remove(temporary);
+    co_return fail(written.error().context(fmt::format("writing {}", path)));
+  }
+  CO_TRY_DO(co_await world_.disk().rename(temporary, path));
+  co_return co_await world_.disk().sync_directory(options_.folder);
+}
+
+// What is in front has the checksum of the rest, and comes last.
+Task<Result<void>> EventLog::write_pieces(std::string path, uint64_t sequence, Pieces state) {
+  const OpenOptions options{.write = true, .create = true, .truncate = true};
+  CO_TRY(auto file, co_await world_.disk().open(path, options));
   const event_log::FileHeader header{{FileKind::snapshot, sequence}, log_id()};
-  const std::string path = options_.folder + "/" + event_log::file_name(header.name);
-  const std::string file = event_log::encode_snapshot(header, state);
-  state = {};
-  const Bytes bytes = as_bytes(file);
-  co_return co_await write_file_atomically(world_.disk(), path, bytes);
+  // A frame is not aligned as a hasher must be.
+  const auto sealer = std::make_unique<event_log::SnapshotSealer>(header, bytes_of(state));
+  uint64_t end = event_log::kSnapshotFront;
+  for (std::string& piece : state) {
+    const Bytes bytes = as_bytes(piece);
+    sealer->add(bytes);
+    CO_TRY_DO(co_await file->write(end, bytes));
+    end += piece.size();
+    piece = {};
+  }
+  const std::string zeros = sealer->zeros();
+  const Bytes padding = as_bytes(zeros);
+  CO_TRY_DO(co_await file->write(end, padding));
+  const std::string front = sealer->front();
+  const Bytes first = as_bytes(front);
+  CO_TRY_DO(co_await file->write(0, first));
+  co_return co_await file->sync();
 }
 
 // What cannot be removed now is removed by the next snapshot or opening.

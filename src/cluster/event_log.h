@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/list.h"
 #include "base/result.h"
@@ -35,7 +36,7 @@ namespace tutti {
 constexpr uint64_t kMaxEventBytes = 16_MiB;
 // Of records posted and not yet written: seconds of a disk that stands still, at full speed.
 constexpr uint64_t kMaxPendingEventBytes = 256_MiB;
-// A state is in memory twice while it is written or read.
+// A state is in memory twice while it is read, or taken to be written.
 constexpr uint64_t kMaxSnapshotBytes = 1_GiB;
 // A segment is read in one piece when the log is opened.
 constexpr uint64_t kMaxSegmentBytes = 512_MiB;
@@ -69,9 +70,13 @@ class EventLog {
   // begins there. Records and snapshots it makes needless are removed. One at a time. When it
   // fails, the log is as it was.
   Task<Result<void>> snapshot(uint64_t sequence, std::string state);
+  // The same of a state in pieces, which are written one by one and never copied.
+  using Pieces = std::vector<std::string>;
+  Task<Result<void>> snapshot(uint64_t sequence, Pieces state);
   // Of records posted since the last snapshot began, or replayed after it.
   uint64_t bytes_since_snapshot() const { return posted_bytes_ - snapshot_bytes_; }
 
+  uint64_t identity() { return log_id(); }  // in all its files, and in no other log's
   uint64_t last_sequence() const { return last_sequence_; }  // 0: none yet
   uint64_t durable_sequence() const { return durable_sequence_; }
 
@@ -85,7 +90,8 @@ class EventLog {
   Task<Result<void>> write_pending();
   Task<Result<void>> begin_segment();
   Task<Result<void>> make_folder();
-  Task<Result<void>> write_snapshot(uint64_t sequence, std::string state);
+  Task<Result<void>> write_snapshot(uint64_t sequence, Pieces state);
+  Task<Result<void>> write_pieces(std::string path, uint64_t sequence, Pieces state);
   Task<void> remove_needless(uint64_t snapshot);
   void break_with(const Error& error);
   void wake_waiting();

@@ -182,12 +182,36 @@ Result<SegmentScan> scan_segment(Bytes file, const FileHeader& header, const Rec
   return scan;
 }
 
+SnapshotSealer::SnapshotSealer(const FileHeader& header, uint64_t state_bytes)
+    : front_(encode_file_header(header)),
+      padding_((kAlignment - (kLengthBytes + state_bytes) % kAlignment) % kAlignment) {
+  front_.resize(kSnapshotFront);
+  std::byte* at = as_mutable_bytes(front_).data() + kFileHeaderBytes;
+  store_le(at, static_cast<uint32_t>(kLengthBytes + state_bytes + padding_));
+  store_le(at + 4, uint32_t{1});
+  store_le(at + 8, header.name.number);
+  const uint64_t check = check_of_header(at, header.log_id, kFileHeaderBytes);
+  store_le(at + 16, check);
+  store_le(at + kBatchHeaderBytes, static_cast<uint32_t>(state_bytes));
+  body_.reset(check);
+  body_.update({at + kBatchHeaderBytes, kLengthBytes});
+}
+
+void SnapshotSealer::add(Bytes piece) { body_.update(piece); }
+
+std::string SnapshotSealer::front() {
+  body_.update(as_bytes(zeros()));
+  store_le(as_mutable_bytes(front_).data() + kFileHeaderBytes + kSelfCheckedBytes,
+           body_.digest64());
+  return std::move(front_);
+}
+
 std::string encode_snapshot(const FileHeader& header, std::string_view state) {
-  std::string batch;
-  batch.reserve(kFileHeaderBytes + kBatchHeaderBytes + kLengthBytes + state.size() + kAlignment);
-  add_record(batch, state);
-  seal_batch(batch, {header.log_id, kFileHeaderBytes, header.name.number, 1});
-  return batch.insert(0, encode_file_header(header));
+  SnapshotSealer sealer(header, state.size());
+  sealer.add(as_bytes(state));
+  std::string file = sealer.front();
+  file += state;
+  return file + sealer.zeros();
 }
 
 Result<std::string_view> decode_snapshot(Bytes file, const FileHeader& header) {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "base/result.h"
 
 namespace tutti::event_log {
@@ -59,6 +60,21 @@ struct SegmentScan {
 // certainly whole once: a later batch has begun behind it.
 Result<SegmentScan> scan_segment(Bytes file, const FileHeader& header, const RecordVisitor& visit);
 
+// A snapshot whose state comes in pieces, because it is too large to be copied. It stands behind
+// kSnapshotFront bytes, which are known when all of it was added, and before some zeros.
+constexpr size_t kSnapshotFront = kFileHeaderBytes + kBatchHeaderBytes + 4;
+class SnapshotSealer {
+ public:
+  SnapshotSealer(const FileHeader& header, uint64_t state_bytes);
+  void add(Bytes piece);  // the next of the state
+  std::string zeros() const { return std::string(padding_, '\0'); }
+  std::string front();
+
+ private:
+  std::string front_;
+  uint64_t padding_;
+  Hasher body_;
+};
 std::string encode_snapshot(const FileHeader& header, std::string_view state);
 // The state, inside the bytes given.
 Result<std::string_view> decode_snapshot(Bytes file, const FileHeader& header);

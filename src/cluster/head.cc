@@ -20,13 +20,16 @@ Head::~Head() = default;
 Task<Result<void>> Head::run() {
   up_since_ns_ = world_.clock().unix_ns();
   for (NodeId node = 1; node <= options_.roster; ++node)
-    placement_.set_host(node, options_.roster_slots);
+    state_.placement.set_host(node, options_.roster_slots);
+  snapshot_at_ = options_.log_bytes;
+  if (options_.index != nullptr)
+    feed_ = std::make_unique<IndexFeed>(world_, state_, *options_.index);
   EventLogOptions log_options{.folder = options_.folder + "/log"};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the head's log"));
   log_ = std::move(*log);
-  std::erase_if(queue_, [this](uint64_t id) {
-    const Job* job = find(id);
+  std::erase_if(state_.queue, [this](uint64_t id) {
+    const HeadJob* job = state_.find(id);
     return job == nullptr || job->state != cluster::QUEUED;
   });
   Address address = options_.listen;
@@ -38,6 +41,8 @@ Task<Result<void>> Head::run() {
   strands_ = &strands;
   strands.spawn(tree_->run(**listener));
   strands.spawn(keep_time());
+  if (feed_) strands.spawn(feed_->run(*log_));
+  snapshot_if_large();
   if (options_.started) options_.started();
   auto joined = co_await strands.join();
   strands_ = nullptr;
@@ -71,7 +76,7 @@ void Head::on_report(uint64_t key, Bytes body) {
   // A host does not know who coordinates its job, or that it is over.
   cluster::JobReport report;
   if (!report.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
-  Job* job = find(report.job());
+  HeadJob* job = state_.find(report.job());
   if (job == nullptr || job->state >= cluster::SUCCEEDED) {
     on_leftovers(job, report);
     cluster::Message message;
@@ -99,42 +104,38 @@ void Head::on_lost(const RangeSet&) {}
 
 void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
   for (const NodeId node : removed.members())
-    if (node != kHead) placement_.set_alive(node, false);
+    if (node != kHead) state_.placement.set_alive(node, false);
   for (const NodeId node : added.members())
-    if (node != kHead) placement_.set_alive(node, true);
+    if (node != kHead) state_.placement.set_alive(node, true);
   if (!removed.empty()) {
     TUTTI_LOG(info, "lost hosts", {{"hosts", removed.text()}});
     find_coordinators();
   }
   if (added.empty()) return;
   place_queued();
-  for (const auto& [id, job] : jobs_)
+  for (const auto& [id, job] : state_.jobs)
     if (job->placed && !job->wanted.empty()) grant(*job);
 }
 
 Result<NodeId> Head::number_for(const cluster::HostAbout& about) {
-  const auto known = numbers_.find(about.name());
-  if (known != numbers_.end()) return known->second;
-  const auto next = static_cast<NodeId>(std::max<size_t>(hosts_.size(), options_.roster + 1));
+  const auto known = state_.numbers.find(about.name());
+  if (known != state_.numbers.end()) return known->second;
+  const auto next = static_cast<NodeId>(std::max<size_t>(state_.hosts.size(), options_.roster + 1));
   if (next > kMostHosts) return fail(Code::exhausted, "there are {} hosts already", kMostHosts);
   return std::max<NodeId>(next, 1);
 }
 
 void Head::learn(const cluster::HostAbout& about) {
   if (about.node() == kHead || about.node() > kMostHosts) return;
-  if (about.node() >= hosts_.size()) hosts_.resize(about.node() + 1);
-  Host& host = hosts_[about.node()];
-  const bool same = host.about.SerializeAsString() == about.SerializeAsString();
-  if (same) return;
-  const bool moved = host.about.address() != about.address();
-  host.about = about;
-  numbers_[about.name()] = about.node();
-  placement_.set_host(about.node(), about.slots());
+  const cluster::HostAbout known =
+      about.node() < state_.hosts.size() ? state_.hosts[about.node()] : cluster::HostAbout();
+  if (known.SerializeAsString() == about.SerializeAsString()) return;
+  state_.know_host(about);
   cluster::HeadRecord record;
   *record.mutable_host()->mutable_about() = about;
-  post(record);
+  post(0, record);
   strands_->spawn(write_log());
-  if (moved) tree_->places_changed();
+  if (known.address() != about.address()) tree_->places_changed();
   place_queued();
 }
 
@@ -143,16 +144,17 @@ Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
   about.ParseFromString(attach.about());
   if (attach.node() != kHead) {
     // A number that was given to another name is not theirs.
-    const bool given = attach.node() < hosts_.size() && !hosts_[attach.node()].about.name().empty();
-    if (given && hosts_[attach.node()].about.name() != peer.identity.name)
+    const bool given =
+        attach.node() < state_.hosts.size() && !state_.hosts[attach.node()].name().empty();
+    if (given && state_.hosts[attach.node()].name() != peer.identity.name)
       return fail(Code::denied, "node {} is {}, not {}", attach.node(),
-                  hosts_[attach.node()].about.name(), peer.identity.name);
+                  state_.hosts[attach.node()].name(), peer.identity.name);
     return attach.node();
   }
   if (about.name() != peer.identity.name)
     return fail(Code::denied, "{} calls itself {}", peer.identity.name, about.name());
   TRY(const NodeId node, number_for(about));
-  if (placement_.is_alive(node))
+  if (state_.placement.is_alive(node))
     return fail(Code::exists,
                 "there is an agent {} in this cluster already, as node {}; stop it, or start this "
                 "one with another --name",
@@ -163,19 +165,20 @@ Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
 }
 
 std::string Head::address_of(NodeId node) {
-  if (node < hosts_.size() && !hosts_[node].about.address().empty())
-    return hosts_[node].about.address();
+  if (node < state_.hosts.size() && !state_.hosts[node].address().empty())
+    return state_.hosts[node].address();
   return options_.address_of ? options_.address_of(node) : std::string();
 }
 
 std::string Head::place_of(NodeId node) const {
-  if (node >= hosts_.size()) return name_of(node);
-  auto address = Address::parse(hosts_[node].about.address());
+  if (node >= state_.hosts.size()) return name_of(node);
+  auto address = Address::parse(state_.hosts[node].address());
   return address ? address->host : name_of(node);
 }
 
 std::string Head::name_of(NodeId node) const {
-  if (node < hosts_.size() && !hosts_[node].about.name().empty()) return hosts_[node].about.name();
+  if (node < state_.hosts.size() && !state_.hosts[node].name().empty())
+    return state_.hosts[node].name();
   return options_.address_of ? Address::parse(options_.address_of(node))->host
                              : fmt::format("node{}", node);
 }

@@ -16,8 +16,6 @@ constexpr uint32_t kMostClients = 1'024;
 
 constexpr std::string_view kRoot = "root";
 
-bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
-
 template <class T>
 Task<Result<T>> refuse(std::string who) {
   co_return fail(Code::denied, "{} may not ask this of the head; it serves users of the cluster",
@@ -96,7 +94,7 @@ Task<Result<void>> HeadApi::submit_many(
 
 template <class Stream>
 Task<Result<void>> HeadApi::tell_changes(uint64_t job, Stream& stream) {
-  auto info = head_.info(job);
+  auto info = co_await head_.any_info(job);
   while (info) {
     auto sent = co_await stream.send(*info);
     if (!sent) co_return fail(std::move(sent).error());
@@ -128,15 +126,14 @@ Task<Result<void>> HeadApi::watch(
 }
 
 Task<Result<cluster::JobInfo>> HeadApi::job(Context&, const cluster::JobRequest& request) {
-  co_return head_.info(request.job());
+  co_return co_await head_.any_info(request.job());
 }
 
 Task<Result<cluster::JobsReply>> HeadApi::jobs(Context&, const cluster::JobsRequest& request) {
+  cluster::JobsRequest asked = request;
   const uint32_t most = request.most() == 0 ? kMostJobsAtOnce : request.most();
-  cluster::JobsReply reply;
-  for (cluster::JobInfo& info : head_.jobs(request.all(), std::min(most, kMostJobsAtOnce)))
-    *reply.add_jobs() = std::move(info);
-  co_return reply;
+  asked.set_most(std::min(most, kMostJobsAtOnce));
+  co_return co_await head_.all_jobs(std::move(asked));
 }
 
 bool HeadApi::rules(const Context& call) const {
@@ -154,7 +151,8 @@ Result<void> HeadApi::check_owner(const Context& call, uint64_t job) const {
 
 Task<Result<cluster::Empty>> HeadApi::kill(Context& call, const cluster::KillRequest& request) {
   CO_TRY_DO(check_owner(call, request.job()));
-  CO_TRY_DO(head_.kill(request));
+  cluster::KillRequest asked = request;
+  CO_TRY_DO(co_await head_.kill(std::move(asked)));
   co_return cluster::Empty();
 }
 

@@ -23,49 +23,35 @@ class Bell final : public JobWatcher {
   Alarm& alarm_;
 };
 
-bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
-
-std::unexpected<Error> no_such_job(uint64_t job) {
-  return fail(Code::not_found, "there is no job {}; see `tutti jobs --all`", job);
-}
-
 }  // namespace
 
 Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   if (!request.key().empty()) {
-    const auto known = keys_.find(request.key());
-    if (known != keys_.end()) return known->second;
+    const auto known = state_.keys.find(request.key());
+    if (known != state_.keys.end()) return known->second;
   }
   TRY_DO(check_job(request.spec()));
-  TRY_DO(placement_.could_hold(request.spec()));
-  if (queue_.size() >= kMostQueued)
+  TRY_DO(state_.placement.could_hold(request.spec()));
+  if (state_.queue.size() >= kMostQueued)
     return fail(Code::exhausted, "{} jobs wait already; submit more when some have ended",
                 kMostQueued);
-  auto made = std::make_unique<Job>();
-  Job& job = *made;
-  job.id = next_job_++;
-  job.spec = std::move(*request.mutable_spec());
-  job.user = std::move(user);
-  job.spec.set_account(job.user);  // whatever it says itself
-  job.spec.clear_user();
-  job.spec.clear_user_group();
-  job.key = request.key();
-  job.submitted_ns = world_.clock().unix_ns();
+  auto job = std::make_unique<HeadJob>();
+  const uint64_t id = state_.next_job;
+  job->id = id;
+  job->spec = std::move(*request.mutable_spec());
+  job->user = std::move(user);
+  job->spec.set_account(job->user);  // whatever it says itself
+  job->spec.clear_user();
+  job->spec.clear_user_group();
+  job->key = request.key();
+  job->submitted_ns = world_.clock().unix_ns();
   cluster::HeadRecord record;
-  cluster::JobSubmitted& submitted = *record.mutable_submitted();
-  submitted.set_job(job.id);
-  *submitted.mutable_spec() = job.spec;
-  submitted.set_user(job.user);
-  submitted.set_at_unix_ns(job.submitted_ns);
-  submitted.set_key(job.key);
-  if (!job.key.empty()) keys_[job.key] = job.id;
-  const uint64_t id = job.id;
-  post(record);
-  jobs_.emplace(id, std::move(made));
-  queue_.push_back(id);
+  *record.mutable_submitted() = submitted_of(*job);
+  state_.add(std::move(job));
+  post(id, record);
   // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
   // tried when something last changed.
-  if (queue_.size() == 1) place_queued();
+  if (state_.queue.size() == 1) place_queued();
   return id;
 }
 
@@ -73,6 +59,13 @@ Task<Result<void>> Head::durable(uint64_t posted) {
   auto durable = co_await log_->durable(posted);
   if (!durable) log_failed(durable.error());
   co_return durable;
+}
+
+Task<Result<void>> Head::end_kept(uint64_t id) {
+  const HeadJob* job = state_.find(id);
+  if (job == nullptr || !is_over(job->state)) co_return {};
+  const uint64_t sequence = job->sequence;
+  co_return co_await durable(sequence);
 }
 
 Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string user) {
@@ -85,37 +78,51 @@ Task<Result<uint64_t>> Head::submit(cluster::SubmitRequest request, std::string 
 }
 
 void Head::watch(uint64_t job, JobWatcher& watcher) {
-  if (Job* found = find(job)) found->watchers.push_back(&watcher);
+  if (HeadJob* found = state_.find(job)) found->watchers.push_back(&watcher);
 }
 
 void Head::unwatch(uint64_t job, JobWatcher& watcher) {
-  if (Job* found = find(job)) std::erase(found->watchers, &watcher);
+  if (HeadJob* found = state_.find(job)) std::erase(found->watchers, &watcher);
 }
 
-Result<void> Head::kill(const cluster::KillRequest& request) {
-  Job* job = find(request.job());
-  if (job == nullptr) return no_such_job(request.job());
-  if (is_over(job->state)) return {};
-  if (!job->placed) {
+Task<Result<void>> Head::kill(cluster::KillRequest request) {
+  const uint64_t id = request.job();
+  HeadJob* job = state_.find(id);
+  if (job == nullptr) co_return no_such_job(id);
+  const bool placed = job->placed;
+  uint64_t sequence = job->sequence;
+  if (is_over(job->state)) {
+    // Somebody else was first; that too must be kept before it is said.
+  } else if (placed) {
+    cluster::HeadRecord record;
+    cluster::EndRequest& end = *record.mutable_end();
+    end.set_job(id);
+    end.set_grace_ns(request.grace_ns());
+    end.set_signal(request.signal());
+    end.set_preempted(request.preempt());
+    end.set_why(request.preempt() ? "preempted" : "killed");
+    job->end = end;
+    sequence = post(id, record);
+  } else {
     job->state = cluster::KILLED_BY_USER;
     job->why = "killed before it began";
-    const uint64_t sequence = post(changed_record(*job));
-    job->ended_ns = world_.clock().unix_ns();
-    over_.push_back(job->id);
-    strands_->spawn(change_durably(job->id, sequence));
+    state_.end(*job, world_.clock().unix_ns());
+    sequence = post_changed(*job);
     place_queued();  // those behind it may have waited for it alone
-    return {};
   }
-  cluster::Message message;
-  cluster::EndRequest& end = *message.mutable_end_request();
-  end.set_job(request.job());
-  end.set_grace_ns(request.grace_ns());
-  end.set_signal(request.signal());
-  end.set_preempted(request.preempt());
-  end.set_why(request.preempt() ? "preempted" : "killed");
-  job->end = end;
-  send(job->coordinator, message);
-  return {};
+  auto kept = co_await durable(sequence);
+  if (!kept) co_return fail(kept.error().context("keep that the job shall end"));
+  job = state_.find(id);
+  if (job == nullptr) co_return {};
+  if (!placed) {
+    changed(*job);
+    forget_old();
+  } else if (!is_over(job->state)) {
+    cluster::Message message;
+    *message.mutable_end_request() = *job->end;
+    send(job->coordinator, message);
+  }
+  co_return {};
 }
 
 Task<void> Head::write_log() {
@@ -124,7 +131,7 @@ Task<void> Head::write_log() {
 }
 
 Result<void> Head::signal(const cluster::SignalRequest& request) {
-  const Job* job = find(request.job());
+  const HeadJob* job = state_.find(request.job());
   if (job == nullptr) return no_such_job(request.job());
   if (request.number() <= 0 || request.number() >= NSIG)
     return fail(Code::invalid, "there is no signal {}", request.number());
@@ -138,57 +145,29 @@ Result<void> Head::signal(const cluster::SignalRequest& request) {
   return {};
 }
 
-cluster::JobInfo Head::info_of(const Job& job) const {
-  cluster::JobInfo info;
-  info.set_job(job.id);
-  info.set_name(job.spec.name());
-  info.set_user(job.user);
-  info.set_state(job.state);
-  info.set_why(job.why);
-  info.set_submitted_unix_ns(job.submitted_ns);
-  info.set_started_unix_ns(job.started_ns);
-  info.set_ended_unix_ns(job.ended_ns);
-  info.set_epoch(job.epoch);
-  info.set_restarts(job.restarts);
-  info.set_processes(JobNumbers(job.spec).size());
-  *info.mutable_layout() = job.layout;
-  if (job.culprit.has_exit()) *info.mutable_culprit() = job.culprit;
-  *info.mutable_leftovers() = job.leftovers;
-  info.set_coordinator(job.coordinator);
-  return info;
-}
-
 bool Head::has_ended(uint64_t job) const {
-  const Job* found = find(job);
+  const HeadJob* found = state_.find(job);
   return found == nullptr || is_over(found->state);
 }
 
 Result<cluster::JobInfo> Head::info(uint64_t job) const {
-  const Job* found = find(job);
+  const HeadJob* found = state_.find(job);
   if (found == nullptr) return no_such_job(job);
   return full_info_of(*found);
 }
 
-cluster::JobInfo Head::full_info_of(const Job& job) const {
-  cluster::JobInfo info = info_of(job);
-  const JobNumbers numbers(job.spec);
-  for (size_t index = 0; index < numbers.roles(); ++index) {
-    const job::Role& role = job.spec.roles(static_cast<int>(index));
-    cluster::RoleInfo& told = *info.add_roles();
-    told.set_name(role.name());
-    told.set_kind(role.kind());
-    told.set_count(numbers.count(index));
-    told.set_place(static_cast<uint32_t>(numbers.place_role(index)));
-  }
+cluster::JobInfo Head::full_info_of(const HeadJob& job) const {
+  cluster::JobInfo info = brief_info(job);
+  add_roles(job, info);
   for (const NodeId node : nodes_of(job.layout).members()) {
     info.add_hosts(name_of(node));
-    if (node < hosts_.size()) *info.add_members() = hosts_[node].about;
+    if (node < state_.hosts.size()) *info.add_members() = state_.hosts[node];
   }
   return info;
 }
 
 Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState seen) {
-  Job* job = find(id);
+  HeadJob* job = state_.find(id);
   if (job == nullptr) co_return no_such_job(id);
   Alarm alarm(world_.clock());
   Bell bell(alarm);
@@ -196,16 +175,20 @@ Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState se
   Result<void> woken;
   while (job->state == seen && woken) woken = co_await alarm.until(kNever);
   unwatch(id, bell);
-  job = find(id);
   if (!woken) co_return fail(woken.error());
-  if (job == nullptr) co_return no_such_job(id);
-  co_return full_info_of(*job);
+  auto kept = co_await end_kept(id);
+  if (!kept) co_return fail(kept.error());
+  co_return info(id);
 }
 
-std::vector<cluster::JobInfo> Head::jobs(bool all, size_t most) const {
+std::vector<cluster::JobInfo> Head::jobs(const cluster::JobsRequest& request) const {
   std::vector<cluster::JobInfo> list;
-  for (auto entry = jobs_.rbegin(); entry != jobs_.rend() && list.size() < most; ++entry)
-    if (all || !is_over(entry->second->state)) list.push_back(info_of(*entry->second));
+  auto entry = state_.jobs.rbegin();
+  for (; entry != state_.jobs.rend() && list.size() < request.most(); ++entry) {
+    const HeadJob& job = *entry->second;
+    const JobMarks marks{job.state, job.user, job.spec.name(), job.submitted_ns};
+    if (fits(request, marks)) list.push_back(brief_info(job));
+  }
   return list;
 }
 
@@ -215,23 +198,23 @@ cluster::StatusReply Head::status(bool brief) const {
   status.set_version(std::string(kVersion));
   status.set_address(options_.tree.address);
   status.set_up_since_unix_ns(up_since_ns_);
-  status.set_hosts_alive(placement_.alive().size());
-  status.set_hosts_known(numbers_.size());
-  status.set_slots(placement_.all_slots());
-  status.set_slots_taken(placement_.all_taken());
-  for (NodeId node = 1; node < hosts_.size() && !brief; ++node) {
-    const cluster::HostAbout& about = hosts_[node].about;
+  status.set_hosts_alive(state_.placement.alive().size());
+  status.set_hosts_known(state_.numbers.size());
+  status.set_slots(state_.placement.all_slots());
+  status.set_slots_taken(state_.placement.all_taken());
+  for (NodeId node = 1; node < state_.hosts.size() && !brief; ++node) {
+    const cluster::HostAbout& about = state_.hosts[node];
     if (about.name().empty()) continue;
     cluster::HostStatus& host = *status.add_hosts();
     host.set_node(node);
     host.set_name(about.name());
     host.set_address(about.address());
-    host.set_alive(placement_.is_alive(node));
+    host.set_alive(state_.placement.is_alive(node));
     host.set_slots(about.slots());
-    host.set_free(placement_.free(node));
+    host.set_free(state_.placement.free(node));
     host.set_version(about.version());
   }
-  for (const auto& [id, job] : jobs_) {
+  for (const auto& [id, job] : state_.jobs) {
     for (const cluster::Row& row : job->leftovers) {
       const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
       for (cluster::HostStatus& host : *status.mutable_hosts()) {
@@ -249,15 +232,15 @@ cluster::StatusReply Head::status(bool brief) const {
 }
 
 Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
-  RangeSet hosts = placement_.alive();
+  RangeSet hosts = state_.placement.alive();
   if (request.job() != 0) {
-    const Job* job = find(request.job());
+    const HeadJob* job = state_.find(request.job());
     if (job == nullptr) co_return no_such_job(request.job());
     hosts = nodes_of(job->layout).common(hosts);
   } else {
     // Hosts without a job have nothing to say.
     RangeSet busy;
-    for (const auto& [id, job] : jobs_) busy.add(held_by(*job));
+    for (const auto& [id, job] : state_.jobs) busy.add(HeadState::held_by(*job));
     hosts = hosts.common(busy);
   }
   const uint64_t key = next_query_++;
