@@ -1,6 +1,7 @@
 """tutti.Cluster: jobs of a real cluster from Python."""
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -136,7 +137,7 @@ def test_jobs_are_picked_as_by_the_command(door: tutti.Cluster) -> None:
     assert [job.name for job in door.jobs(state="failed")] == ["other", "sweep-2"]
     assert [job.name for job in door.jobs(all=True, name="sweep*")] == ["sweep-2", "sweep-1"]
     assert [job.name for job in door.jobs(state=["failed", "succeeded"], limit=1)] == ["other"]
-    assert len(door.jobs(since=3600, user="ada")) == 3
+    assert len(door.jobs(since=3600, user=pwd.getpwuid(os.getuid()).pw_name)) == 3
     with pytest.raises(tutti.Error, match="did you mean failed"):
         door.jobs(state="faild")
 

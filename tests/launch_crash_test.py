@@ -196,7 +196,7 @@ def test_a_job_that_may_not_begin_again_fails_with_its_keeper(
         "restarts = { killed = 0 }\n"
     )
     number = int(machine.well("submit", str(file)))
-    wait_until(lambda: len(machine.json("ps")) == 2, "both run")
+    machine.wait_for(number, "running")
     pids = [process["pid"] for process in machine.json("ps")]
     keeper = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
     os.kill(keeper, signal.SIGKILL)

@@ -1,7 +1,6 @@
 #include "cli/sim.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -202,16 +201,7 @@ int list_scenarios() {
 // Very large simulations spend a third of their time in the C library's allocator unless it may use
 // large pages and keep more of what was freed, which can only be said before a program begins.
 void allocate_for_many() {
-  constexpr const char* kVariable = "GLIBC_TUNABLES";
-  if (getenv(kVariable) != nullptr) return;
-  auto words = read_text("/proc/self/cmdline");
-  if (!words) return;
-  std::vector<char*> argv;
-  for (size_t at = 0; at < words->size(); at = words->find('\0', at) + 1)
-    argv.push_back(words->data() + at);
-  argv.push_back(nullptr);
-  setenv(kVariable, "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=500", 1);
-  execv("/proc/self/exe", argv.data());
+  restart_with("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=500");
 }
 
 int run_seeds(const Options& options) {

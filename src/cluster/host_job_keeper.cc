@@ -206,9 +206,15 @@ void HostJob::on_keeper_gone(const Error& why) {
   spares_.clear();
   sequences_.clear();
   if (std::exchange(adopting_, false)) take_from_record();
+  RangeSet never_began;
   for (auto& [process, local] : processes_) {
     local.slot = kNoSlot;
     if (local.phase == Phase::exited) continue;
+    // Of another version: it took nothing of what we said.
+    if (local.phase == Phase::starting && why.code() == Code::unsupported) {
+      never_began.add(process);
+      continue;
+    }
     if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
     local.stopping = false;
@@ -217,6 +223,7 @@ void HostJob::on_keeper_gone(const Error& why) {
     local.row.mutable_exit()->set_signal(SIGKILL);
     local.row.mutable_exit()->set_error(job::KILLED);
   }
+  if (!never_began.empty()) refuse(never_began, why.context("speak with its keeper"));
   if (exchange_ != nullptr) exchange_->look_again();
   report_due_ = true;
   alarm_.ring();

@@ -13,6 +13,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "world/real/adopt.h"
@@ -154,6 +157,19 @@ uint64_t memory_in_use() {
 }
 
 unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+void restart_with(const char* variable, const char* value) {
+  if (getenv(variable) != nullptr) return;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (words.empty()) return;
+  std::vector<char*> arguments;
+  for (size_t at = 0; at < words.size(); at = words.find('\0', at) + 1)
+    arguments.push_back(words.data() + at);
+  arguments.push_back(nullptr);
+  setenv(variable, value, 1);
+  execv("/proc/self/exe", arguments.data());
+}
 
 void name_this_process(const char* name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
 

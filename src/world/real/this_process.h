@@ -40,6 +40,10 @@ std::vector<std::string> own_environment();  // "KEY=value"
 unsigned usable_cores();                     // at least 1
 uint64_t memory_in_use();                    // bytes that were allocated and not freed
 
+// Begins this program anew, with the same arguments, unless the variable is set already. Comes back
+// only then, or where it cannot.
+void restart_with(const char* variable, const char* value);
+
 // How ps and top call this process.
 void name_this_process(const char* name);
 
