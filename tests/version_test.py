@@ -101,3 +101,4 @@ def test_a_controller_two_versions_newer_or_older_hears_who_is_too_old(gang: Mar
     with pytest.raises(AssertionError) as older:
         Keeper(gang.environment, lowest=0, highest=0)
     assert "upgrade 'test'" in str(older.value)
+    gang.all_gone()
