@@ -70,6 +70,7 @@ AgentOptions agent_options(const DaemonContext& context) {
   AgentOptions options;
   options.folder = context.home.agent_folder();
   options.slots = machine.slots != 0 ? machine.slots : usable_cores();
+  if (const Account own = own_account(); own.user != 0) options.only_for = own.name;
   options.keeper.command = {"/proc/self/exe", "keeper"};
   options.keeper.environment = own_environment();
   pretend_to_be_older(options.keeper);

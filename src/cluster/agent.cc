@@ -54,6 +54,9 @@ Task<Result<void>> Agent::run() {
 }
 
 Task<Result<void>> Agent::begin() {
+  // What a keeper that is killed leaves is then ours.
+  if (auto told = world_.processes().become_subreaper(); !told)
+    TUTTI_LOG(warn, "orphans of dead keepers are not found", {{"why", told.error().text()}});
   EventLogOptions log_options{.folder = options_->folder + "/log"};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the agent's log"));
@@ -71,6 +74,7 @@ Task<Result<void>> Agent::begin() {
   about.set_slots(options_->slots);
   about.set_api(place.api);
   about.set_version(std::string(kVersion));
+  about.set_only_for(options_->only_for);
   place.tree.about = about.SerializeAsString();
   tree_ = std::make_unique<TreeNode>(world_, seals_, std::move(place.tree), *this);
   co_return {};

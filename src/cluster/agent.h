@@ -28,6 +28,7 @@ struct AgentPlace {
 struct AgentOptions {
   std::string folder;  // its log, sockets and what jobs print
   uint32_t slots = 1;
+  std::string only_for;  // the user whose jobs alone run here; empty: everybody's
   StartKeeperOptions keeper;                      // group and linger are the agent's to choose
   bool use_groups = true;                         // of the kernel, for its keepers
   size_t warm_keepers = 1;                        // started before a job wants them
@@ -110,6 +111,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   Task<Result<void>> logged(uint64_t sequence) override;
   Task<Result<KeeperSession*>> take_keeper() override;
   void give_keeper_back(KeeperSession& keeper) override;
+  Task<Result<void>> end_orphans(std::string keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
   std::string exchange_socket(bool of_others) const override;
   Result<std::optional<RunAs>> run_as(const std::string& user) override;

@@ -1,9 +1,12 @@
 // The jobs on an agent's host, and the keepers they have.
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "cluster/agent.h"
+#include "cluster/end_descendants.h"
 
 namespace tutti {
 namespace {
@@ -11,12 +14,18 @@ namespace {
 // Of keepers between two jobs; more are told to leave.
 constexpr size_t kMostIdleKeepers = 64;
 constexpr Duration kKeeperPatience = 5s;
+constexpr Duration kOrphanPause = 5ms;
 // Of jobs that ended: those whose processes' ends are remembered, for who follows and comes late,
 // and those whose output is kept on disk.
 constexpr size_t kPastJobs = 32;
 constexpr size_t kKeptOutputs = 256;
 // The log's size at which it is replaced by a snapshot of what is there.
 constexpr uint64_t kLogBytes = 64_MiB;
+
+// Known to whoever knows the keeper's socket, also when the keeper is dead.
+std::string group_of_keeper(const std::string& path) {
+  return fmt::format("keeper-{:016x}", hash64(as_bytes(path)));
+}
 
 }  // namespace
 
@@ -170,7 +179,7 @@ Result<KeeperSession*> Agent::start_keeper_here() {
   StartKeeperOptions options = options_->keeper;
   const std::string path = fmt::format("{}/keepers/{:08x}", options_->folder, name >> 32);
   if (options_->keepers_linger) options.linger = path;
-  if (options_->use_groups) options.group = fmt::format("keeper-{:016x}", name);
+  if (options_->use_groups) options.group = group_of_keeper(path);
   TRY(StartedKeeper started, start_keeper(world_, options));
   keepers_.push_back(
       std::make_unique<KeeperSession>(std::move(started.stream), std::move(started.process), path));
@@ -206,6 +215,34 @@ void Agent::give_keeper_back(KeeperSession& keeper) {
   } else {
     keeper.send(KeeperMessage::shutdown, keeper::Shutdown());
   }
+}
+
+// Where the kernel has a group of what the keeper started, that is killed. What it started may also
+// descend from us now, since we are a subreaper: with the group gone or not, it is looked for, and
+// twice, since one whose parent dies while we look may be missed once.
+Task<Result<void>> Agent::end_orphans(std::string keeper) {
+  Processes& processes = world_.processes();
+  const Instant give_up = world_.clock().now() + kEndPatience;
+  auto group = processes.open_group(group_of_keeper(keeper));
+  if (group && (*group)->kill()) {
+    auto emptying = (*group)->emptied();
+    (void)co_await with_deadline(world_.clock(), give_up, std::move(emptying));
+  }
+  for (int looks = 0; looks < 2; ++looks) {
+    processes.reap_orphans();
+    std::vector<pid_t> spare;  // the other keepers, also those that were started meanwhile
+    for (const auto& other : keepers_) spare.push_back(other->pid());
+    auto left = processes.descendants(spare);
+    if (!left) co_return fail(std::move(left).error());
+    if (!left->empty()) looks = -1;
+    if (!left->empty() && world_.clock().now() >= give_up)
+      co_return fail(Code::exhausted, "processes {} do not end even when killed",
+                     name_processes(processes, *left));
+    for (const pid_t pid : *left) (void)processes.signal(pid, SIGKILL);
+    auto slept = co_await world_.clock().sleep(kOrphanPause);
+    if (!slept) co_return slept;
+  }
+  co_return {};
 }
 
 void Agent::reap_keepers() {

@@ -76,6 +76,10 @@ std::string name_process(Processes& processes, pid_t pid) {
                     : fmt::format("{} ({}, state {})", pid, name, state);
 }
 
+std::string name_processes(Processes& processes, const std::vector<pid_t>& pids) {
+  return with_names(processes, pids);
+}
+
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options) {
   const Shield to_the_end;
   Processes& processes = world.processes();

@@ -25,6 +25,8 @@ struct EndDescendantsOptions {
 constexpr Duration kEndPatience = 10s;
 // "12 (python, state D)", or less of a process that has just gone.
 std::string name_process(Processes& processes, pid_t pid);
+// The same of several; of very many, how many more there are.
+std::string name_processes(Processes& processes, const std::vector<pid_t>& pids);
 
 Task<Result<void>> end_descendants(World& world, EndDescendantsOptions options);
 

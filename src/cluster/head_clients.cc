@@ -31,6 +31,7 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
     if (known != state_.keys.end()) return known->second;
   }
   TRY_DO(check_job(request.spec()));
+  request.mutable_spec()->set_account(user);  // whatever it says itself
   TRY_DO(state_.placement.could_hold(request.spec()));
   if (state_.queue.size() >= kMostQueued)
     return fail(Code::exhausted, "{} jobs wait already; submit more when some have ended",
@@ -40,7 +41,6 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   job->id = id;
   job->spec = std::move(*request.mutable_spec());
   job->user = std::move(user);
-  job->spec.set_account(job->user);  // whatever it says itself
   job->spec.clear_user();
   job->spec.clear_user_group();
   job->key = request.key();

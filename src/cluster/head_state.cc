@@ -59,7 +59,7 @@ void HeadState::know_host(const cluster::HostAbout& about) {
   if (about.node() >= hosts.size()) hosts.resize(about.node() + 1);
   hosts[about.node()] = about;
   numbers[about.name()] = about.node();
-  placement.set_host(about.node(), about.slots());
+  placement.set_host(about.node(), about.slots(), about.only_for());
 }
 
 void HeadState::add(std::unique_ptr<HeadJob> job) {

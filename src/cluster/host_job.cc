@@ -98,6 +98,10 @@ Task<void> HostJob::run() {
       if (!over_) break;  // cancelled, or the agent ends
       continue;
     }
+    if (!lost_keeper_.empty()) {
+      co_await end_orphans();
+      if (Strand::current()->cancelled()) break;
+    }
     // What is here already must be known before anything is started beside it.
     if (next_ && !adopting_) {
       cluster::Directive directive = std::move(*next_);
@@ -369,6 +373,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   }
   take_from_record();
   on_keeper_gone(Error(Code::unavailable, "it was gone when the agent came back"));
+  lost_keeper_ = record.keeper();
 }
 
 }  // namespace tutti

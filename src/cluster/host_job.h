@@ -57,6 +57,8 @@ class JobHost {
   virtual Task<Result<KeeperSession*>> take_keeper() = 0;
   // It is clean, and may be used again.
   virtual void give_keeper_back(KeeperSession& keeper) = 0;
+  // Ends what a keeper that died has left behind; the error names what does not end.
+  virtual Task<Result<void>> end_orphans(std::string keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
   // Of our own user's ranks, or of others'.
@@ -172,6 +174,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   Task<bool> wait_for_ends();
   Task<bool> reset_keeper();
   Task<bool> wait_for_release();
+  Task<void> end_orphans();
   void report_end(bool to_head);
   void give_up_stuck();
   Task<void> change_pages();
@@ -246,6 +249,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   JobHost& host_;
   std::optional<RunAs> run_as_;        // of the job's user, when that is not ours
   std::optional<Error> keeper_error_;  // why the last keeper is gone
+  std::string lost_keeper_;            // its path, until what it left is known to be gone
   World& world_;
   uint64_t job_;
   cluster::Directive directive_;  // obeyed
@@ -275,6 +279,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::optional<std::string> reset_answer_;  // empty: clean
   std::string left_behind_;                  // what cannot be ended; empty: nothing
   Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
+  bool was_left_ = false;                    // the head was told that something is
   bool released_ = false;                    // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;

@@ -79,6 +79,26 @@ void HostJob::report_end(bool to_head) {
   if (to_head) host_.report_to_head(report);
 }
 
+// Ranks die with their keeper, but what they started may not. Nothing is started beside it, and the
+// job has not ended here, until it is gone.
+Task<void> HostJob::end_orphans() {
+  while (!lost_keeper_.empty()) {
+    auto ended = co_await host_.end_orphans(lost_keeper_);
+    if (ended) {
+      lost_keeper_.clear();
+      left_behind_.clear();
+      break;
+    }
+    if (ended.error().code() == Code::cancelled) break;
+    left_behind_ = ended.error().message();
+    TUTTI_LOG(error, "a dead keeper left something", {{"job", job_}, {"what", left_behind_}});
+    if (end_) report_end(true);
+    was_left_ = was_left_ || end_;
+    auto slept = co_await world_.clock().sleep(kLeftoverPause);
+    if (!slept) break;
+  }
+}
+
 // The head holds slots for what was left behind: it must hear that this is over.
 Task<bool> HostJob::wait_for_release() {
   while (!released_) {
@@ -104,14 +124,15 @@ Task<void> HostJob::end_everything() {
   }
   const bool waited = co_await wait_for_ends();
   if (!waited) co_return;
-  bool was_left = false;
+  co_await end_orphans();
+  if (!lost_keeper_.empty()) co_return;
   const bool is_empty = keeper_ != nullptr && keeper_->is_empty();
   if (is_empty) keeper_->forget_job();
   while (keeper_ != nullptr && !is_empty) {
     const bool answered = co_await reset_keeper();
     if (!answered) co_return;
     if (left_behind_.empty()) break;
-    if (!std::exchange(was_left, true)) {
+    if (!std::exchange(was_left_, true)) {
       TUTTI_LOG(error, "left behind", {{"job", job_}, {"what", left_behind_}});
       co_await output_->finish(kOutputPatience);
     }
@@ -120,14 +141,14 @@ Task<void> HostJob::end_everything() {
     auto slept = co_await world_.clock().sleep_until(again);
     if (!slept) co_return;
   }
-  if (!was_left) co_await output_->finish(kOutputPatience);
+  if (!was_left_) co_await output_->finish(kOutputPatience);
   if (Strand::current()->cancelled()) co_return;
   if (keeper_ != nullptr) {
     keeper_->set_user(nullptr);
     host_.give_keeper_back(*std::exchange(keeper_, nullptr));
   }
   left_behind_.clear();
-  if (was_left) {
+  if (was_left_) {
     const bool released = co_await wait_for_release();
     if (!released) co_return;
   }

@@ -47,6 +47,9 @@ class KeeperSession {
   void forget_job() { must_reset_ = true; }
 
   const std::string& path() const { return path_; }
+  pid_t pid() const {
+    return process_ != nullptr ? process_->pid() : static_cast<pid_t>(welcome_.pid());
+  }
   const keeper::Welcome& welcome() const { return welcome_; }
   bool gone() const { return gone_; }
   // Nothing of it runs any more; then it may be destroyed.

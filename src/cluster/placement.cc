@@ -50,7 +50,14 @@ void Placement::count(NodeId node, Count way) {
   all_taken_ = way == Count::in ? all_taken_ + taken : all_taken_ - taken;
 }
 
-void Placement::set_host(NodeId node, uint32_t slots) {
+bool Placement::runs_jobs_of(NodeId node, const std::string& user) const {
+  const auto owner = owners_.find(node);
+  return owner == owners_.end() || owner->second == user;
+}
+
+void Placement::set_host(NodeId node, uint32_t slots, const std::string& only_for) {
+  owners_.erase(node);
+  if (!only_for.empty()) owners_[node] = only_for;
   count(node, Count::out);
   if (node >= hosts_.size()) hosts_.resize(node + 1);
   hosts_[node].slots = slots;
@@ -75,28 +82,35 @@ Result<void> Placement::could_hold(const job::Spec& spec) const {
   for (const job::Role& role : spec.roles())
     if (role.kind() != job::Role::SIDECAR) needed += uint64_t{role.count()} * role.slots();
   uint64_t there = 0;
-  for (const Host& host : hosts_) there += host.slots;
+  uint64_t of_others = 0;
+  for (NodeId node = 0; node < hosts_.size(); ++node)
+    (runs_jobs_of(node, spec.account()) ? there : of_others) += hosts_[node].slots;
   if (needed <= there) return {};
+  const std::string others =
+      of_others == 0 ? ""
+                     : fmt::format(" ({} more are of agents that run as another user than {})",
+                                   of_others, spec.account());
   return fail(
       Code::invalid,
-      "the job takes {} slots, and all hosts of the cluster together have {}; ask for fewer "
+      "the job takes {} slots, and all hosts of the cluster together have {}{}; ask for fewer "
       "processes, let hosts join, or start them with more --slots",
-      needed, there);
+      needed, there, others);
 }
 
 bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
 
-Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+Result<void> Placement::place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
                                    const std::map<NodeId, uint32_t>& staying,
-                                   std::map<NodeId, uint32_t>& used, Segments& into) {
-  const uint32_t each = spec.slots();
-  const uint32_t per_host = spec.per_host() != 0 ? spec.per_host() : ~0U;
+                                   std::map<NodeId, uint32_t>& used, Segments& into) const {
+  const job::Role& wanted = spec.roles(static_cast<int>(role));
+  const uint32_t each = wanted.slots();
+  const uint32_t per_host = wanted.per_host() != 0 ? wanted.per_host() : ~0U;
   size_t piece = 0;
   const RangeSet& candidates = each == 0 ? alive_ : roomy_;
   for (const RangeSet::Range& range : candidates.ranges()) {
     for (uint64_t number = range.first; number <= range.last; ++number) {
       const auto node = static_cast<NodeId>(number);
-      if (node >= hosts_.size()) continue;
+      if (node >= hosts_.size() || !runs_jobs_of(node, spec.account())) continue;
       const auto taken = used.find(node);
       const auto stay = staying.find(node);
       const uint32_t room =
@@ -119,7 +133,7 @@ Result<void> Placement::place_role(size_t role, const job::Role& spec, std::vect
   uint64_t missing = 0;
   for (; piece < pieces.size(); ++piece) missing += pieces[piece].count;
   return fail(Code::exhausted, "{} of {} processes of role '{}' have no place", missing,
-              spec.count(), spec.name());
+              wanted.count(), wanted.name());
 }
 
 Result<Segments> Placement::place(const job::Spec& spec) {
@@ -128,8 +142,7 @@ Result<Segments> Placement::place(const job::Spec& spec) {
   for (int role = 0; role < spec.roles_size(); ++role) {
     if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
     std::vector<Piece> all = {{0, spec.roles(role).count()}};
-    TRY_DO(
-        place_role(static_cast<size_t>(role), spec.roles(role), std::move(all), {}, used, layout));
+    TRY_DO(place_role(spec, static_cast<size_t>(role), std::move(all), {}, used, layout));
   }
   change(spec, layout, nodes_of(layout), true);
   return layout;
@@ -176,7 +189,7 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
     if (!pieces.empty())
-      placed = place_role(role, wanted, std::move(pieces), staying[role], used, next);
+      placed = place_role(spec, role, std::move(pieces), staying[role], used, next);
   }
   const Segments& kept = placed ? next : layout;
   change(spec, kept, nodes_of(kept), true);

@@ -13,7 +13,8 @@ namespace tutti {
 class Placement {
  public:
   // A host has come, or has another number of slots. One that is gone has no room until it is back.
-  void set_host(NodeId node, uint32_t slots);
+  // With a user it takes only that user's jobs.
+  void set_host(NodeId node, uint32_t slots, const std::string& only_for = {});
   void set_alive(NodeId node, bool alive);
   bool is_alive(NodeId node) const;
 
@@ -26,7 +27,7 @@ class Placement {
   void take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
   void give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
 
-  // Whether all hosts we know, alive or not, have as many slots as the job takes.
+  // Whether all hosts we know that run the user's jobs, alive or not, have slots enough for it.
   Result<void> could_hold(const job::Spec& spec) const;
 
   uint32_t slots(NodeId node) const;
@@ -46,15 +47,17 @@ class Placement {
     uint32_t count;
   };
   // Beside those of the role that stay where they are, and the slots that are used so far.
-  Result<void> place_role(size_t role, const job::Role& spec, std::vector<Piece> pieces,
+  Result<void> place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
                           const std::map<NodeId, uint32_t>& staying,
-                          std::map<NodeId, uint32_t>& used, Segments& into);
+                          std::map<NodeId, uint32_t>& used, Segments& into) const;
+  bool runs_jobs_of(NodeId node, const std::string& user) const;
   // A host is taken out of the sums before it changes, and put back afterwards.
   enum class Count : bool { out, in };
   void count(NodeId node, Count way);
   void change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes, bool taking);
 
-  std::vector<Host> hosts_;  // by number
+  std::vector<Host> hosts_;               // by number
+  std::map<NodeId, std::string> owners_;  // of hosts that run one user's jobs alone
   uint64_t all_slots_ = 0;
   uint64_t all_taken_ = 0;
   RangeSet alive_;
