@@ -194,7 +194,9 @@ Task<Result<std::string>> make_verdict(Cluster& cluster, uint64_t job) {
   if (!over) co_return fail(std::move(over).error());
   report.elapsed = Duration(over->ended_unix_ns() - over->submitted_unix_ns());
   VerdictOptions style;
-  if (report.culprit) style.culprit = cli::process_name(*report.culprit, *over);
+  const bool one_gang = over->roles_size() == 1 && over->roles(0).kind() == job::Role::GANG;
+  for (uint32_t process = 0; !one_gang && process < over->processes(); ++process)
+    style.labels.push_back(cli::process_name(process, *over));
   co_return verdict_text(report, printer.tails(), style);
 }
 

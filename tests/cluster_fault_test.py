@@ -119,3 +119,22 @@ def test_ranks_begin_again_when_their_keeper_is_killed(machine: Machine, tmp_pat
     after = [process["pid"] for process in machine.json("ps")]
     assert len(after) == 2
     assert not set(after) & set(before)
+
+
+def test_with_its_head_away_commands_say_so_and_run_nothing_beside_it(machine: Machine) -> None:
+    machine.kill_hard("head")
+    done = machine("run", "--", "true")
+    assert done.returncode != 0
+    assert "is away, and its jobs go on; start it again with `tutti up`" in done.stderr
+    assert "--local" in done.stderr
+    assert "is away" in machine("status").stderr
+    assert machine("run", "--local", "--", "true").returncode == 0
+    machine.well("up")
+    machine.well("run", "--", "true")
+
+
+def test_a_job_that_has_ended_takes_no_signals(machine: Machine) -> None:
+    machine.well("run", "--", "true")
+    done = machine("signal", "1", "TERM")
+    assert done.returncode != 0
+    assert "job 1 has ended" in done.stderr

@@ -87,3 +87,27 @@ def test_nothing_is_left_when_the_agent_was_killed_before(hunt: Hunt) -> None:
     hunt.machine.well("up")
     assert hunt.machine.json("kill", str(job))["state"] == "killed"
     hunt.nothing_is_left()
+
+
+@pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "nobody"])
+def test_what_a_killed_keeper_leaves_is_ended(tmp_path: Path, user: int) -> None:
+    """A daemon that left its session and its parents, and then kills the keeper."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    cluster = Cluster(uuid.uuid4().hex)
+    machine = cluster.head
+    if user != 0:
+        machine.become(user, tmp_path)
+    machine.well("up", "--name", "one", "--slots", "2")
+    note = tmp_path / "daemon"
+    script = (
+        f"setsid sh -c 'echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000' & "
+        f"while [ ! -e {note} ]; do sleep 0.01; done; kill -9 $PPID; sleep 1000"
+    )
+    try:
+        job = int(machine.well("submit", "--", "sh", "-c", script))
+        machine.wait_for(job, "failed")
+        assert not Path(f"/proc/{note.read_text().strip()}").exists()
+        assert machine.json("status")["hosts"][0]["free"] == 2
+    finally:
+        cluster.end()

@@ -6,6 +6,7 @@
 
 #include "cli/complain.h"
 #include "wire/authority_folder.h"
+#include "world/real/background.h"
 #include "world/real/real_world.h"
 
 namespace tutti::cli {
@@ -55,8 +56,13 @@ Task<Result<void>> Cluster::reach() {
   if (!machine.has_head)
     co_return fail(connected.error().context(
         fmt::format("ask the head of cluster {} at {}", machine.cluster, machine.head_api)));
-  if (code == Code::unavailable || code == Code::not_found) co_return fail(no_cluster());
-  co_return connected;
+  if (code != Code::unavailable && code != Code::not_found) co_return connected;
+  if (running_program(home.pid_file("agent")))
+    co_return fail(
+        Code::unavailable,
+        "the head of cluster {} is away, and its jobs go on; start it again with `tutti up`",
+        machine.cluster);
+  co_return fail(no_cluster());
 }
 
 Task<Result<void>> Cluster::load_certificate() {

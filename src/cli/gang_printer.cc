@@ -22,17 +22,18 @@ std::string_view stream_name(RankStream stream) {
 }  // namespace
 
 GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
-                         std::span<const std::string> labels)
+                         std::vector<std::string> labels)
     : style_(style),
       output_(output),
       error_(error),
       states_(2 * ranks),
       tails_(ranks),
-      held_exits_(ranks) {
+      held_exits_(ranks),
+      labels_(std::move(labels)) {
   size_t width = fmt::format("[{}]", ranks - 1).size();
-  for (const std::string& name : labels) width = std::max(width, name.size() + 2);
+  for (const std::string& name : labels_) width = std::max(width, name.size() + 2);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const std::string name = labels.empty() ? fmt::format("{}", rank) : labels[rank];
+    const std::string name = labels_.empty() ? fmt::format("{}", rank) : labels_[rank];
     std::string label = fmt::format("{:<{}} ", fmt::format("[{}]", name), width);
     // 0: what the line before left switched on, another rank's bold say, ends here.
     colour_prefixes_.push_back(
@@ -47,6 +48,12 @@ void GangPrinter::print_event(const Json& event) {
   output_.added();
 }
 
+Json GangPrinter::event_of(uint32_t rank, std::string_view what) const {
+  Json event = {{"event", what}, {"rank", rank}};
+  if (!labels_.empty()) event["name"] = labels_[rank];
+  return event;
+}
+
 void GangPrinter::print_notice(std::string_view text) {
   if (style_ == PrintStyle::json) return;
   error_.text() += fmt::format("tutti: {}\n", text);
@@ -56,7 +63,8 @@ void GangPrinter::print_notice(std::string_view text) {
 void GangPrinter::on_started(uint32_t rank, pid_t pid, bool was_spare) {
   states_[2 * rank].ended = states_[2 * rank + 1].ended = false;
   if (style_ != PrintStyle::json) return;
-  Json event = {{"event", "start"}, {"rank", rank}, {"pid", pid}};
+  Json event = event_of(rank, "start");
+  event["pid"] = pid;
   if (was_spare) event["was_spare"] = true;
   print_event(event);
 }
@@ -64,17 +72,17 @@ void GangPrinter::on_started(uint32_t rank, pid_t pid, bool was_spare) {
 // Exits and output reach us on different ways; a rank's exit is told after the last of its output.
 void GangPrinter::on_exit(uint32_t rank, const RankReport& report) {
   if (style_ != PrintStyle::json) return;
-  held_exits_[rank] = {{"event", "exit"},
-                       {"rank", rank},
-                       {"code", report.exit->code},
-                       {"signal", report.exit->signal},
-                       {"how", report.exit->text()},
-                       {"order", report.sequence},
-                       {"signal_sent", report.last_signal_sent},
-                       {"lived_s", rounded_seconds(report.lived)},
-                       {"user_s", rounded_seconds(report.exit->user_time)},
-                       {"system_s", rounded_seconds(report.exit->system_time)},
-                       {"peak_memory_bytes", report.exit->peak_memory_bytes}};
+  Json& held = held_exits_[rank];
+  held = event_of(rank, "exit");
+  held.update({{"code", report.exit->code},
+               {"signal", report.exit->signal},
+               {"how", report.exit->text()},
+               {"order", report.sequence},
+               {"signal_sent", report.last_signal_sent},
+               {"lived_s", rounded_seconds(report.lived)},
+               {"user_s", rounded_seconds(report.exit->user_time)},
+               {"system_s", rounded_seconds(report.exit->system_time)},
+               {"peak_memory_bytes", report.exit->peak_memory_bytes}});
   if (all_output_ended(rank)) print_held_exit(rank);
 }
 
@@ -90,7 +98,7 @@ void GangPrinter::print_held_exits() {
 void GangPrinter::on_ending(const GangReport& so_far) {
   if (so_far.end != GangEnd::interrupted || !error_.colour() || so_far.running.empty()) return;
   error_.text() += fmt::format("\033[0m\ntutti: ending {}; again to kill at once\n",
-                               format_ranks(so_far.running));
+                               format_ranks(so_far.running, labels_));
   error_.added();
 }
 
@@ -123,8 +131,9 @@ Task<Result<void>> GangPrinter::on_output(uint32_t rank, RankStream stream, Byte
 
 void GangPrinter::print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end) {
   if (style_ == PrintStyle::json) {
-    Json event = {
-        {"event", "output"}, {"rank", rank}, {"stream", stream_name(stream)}, {"text", text}};
+    Json event = event_of(rank, "output");
+    event["stream"] = stream_name(stream);
+    event["text"] = text;
     if (end == LineEnd::continued) event["continued"] = true;
     return print_event(event);
   }

@@ -31,7 +31,7 @@ class GangPrinter : public JobViewer {
  public:
   // Ranks are called by their numbers where there are no other labels.
   GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
-              std::span<const std::string> labels = {});
+              std::vector<std::string> labels = {});
 
   void on_started(uint32_t rank, pid_t pid, bool was_spare) override;
   Task<Result<void>> on_output(uint32_t rank, RankStream stream, Bytes bytes) override;
@@ -64,6 +64,8 @@ class GangPrinter : public JobViewer {
   bool all_output_ended(uint32_t rank) const {
     return states_[2 * rank].ended && states_[2 * rank + 1].ended;
   }
+  // An event of this rank, by its number and, where it has one, its name.
+  Json event_of(uint32_t rank, std::string_view what) const;
   void print_held_exit(uint32_t rank);
   void print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end);
   void print_raw(RankOutput& state, OutputSink& sink, std::string_view bytes);
@@ -73,7 +75,8 @@ class GangPrinter : public JobViewer {
   OutputSink& error_;
   std::vector<RankOutput> states_;
   std::vector<RankTail> tails_;
-  std::vector<Json> held_exits_;  // of each rank, null when there is none
+  std::vector<Json> held_exits_;     // of each rank, null when there is none
+  std::vector<std::string> labels_;  // of ranks, or none
   std::vector<std::string> plain_prefixes_;
   std::vector<std::string> colour_prefixes_;
 };

@@ -15,6 +15,7 @@
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
 #include "cli/table.h"
+#include "world/real/background.h"
 #include "world/real/real_world.h"
 #include "world/real/signals.h"
 #include "world/real/this_process.h"
@@ -116,11 +117,12 @@ Task<void> Run::give_up_output(Scope& writing, bool patient) {
 }
 
 void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSink& error) const {
-  VerdictOptions style{
-      .grace = options_.grace, .timeout = options_.timeout, .colour = error.colour()};
-  if (report.culprit && !labels_.empty()) style.culprit = labels_[*report.culprit];
+  const VerdictOptions style{.grace = options_.grace,
+                             .timeout = options_.timeout,
+                             .colour = error.colour(),
+                             .labels = labels_};
   printer.print_held_exits();
-  if (options_.json) printer.print_event(verdict_json(report, printer.tails()));
+  if (options_.json) printer.print_event(verdict_json(report, printer.tails(), labels_));
   error.text() += verdict_text(report, printer.tails(), style);
   if (report.end == GangEnd::finished && error.colour() && !options_.json)
     error.text() +=
@@ -205,8 +207,12 @@ Result<std::unique_ptr<Cluster>> find_cluster(RealWorld& world, const RunOptions
   // Too few descriptors to look for one are too few to run: that is told better below.
   const bool none = !cluster && (cluster.error().code() == Code::unavailable ||
                                  cluster.error().code() == Code::exhausted);
-  if (none && !needed) return nullptr;
-  return cluster;
+  if (!none || needed) return cluster;
+  // There is one, and its head is away: what runs beside it unasked would be a surprise.
+  TRY(const Home home, Home::open());
+  if (!running_program(home.pid_file("agent"))) return nullptr;
+  return fail(Code::unavailable, "{}; or run it beside the cluster with --local",
+              cluster.error().text());
 }
 
 Result<Outcome> run_with(RunOptions options) {

@@ -28,13 +28,13 @@ struct AgentPlace {
 struct AgentOptions {
   std::string folder;  // its log, sockets and what jobs print
   uint32_t slots = 1;
-  std::string only_for;  // the user whose jobs alone run here; empty: everybody's
-  StartKeeperOptions keeper;                      // group and linger are the agent's to choose
-  bool use_groups = true;                         // of the kernel, for its keepers
-  size_t warm_keepers = 1;                        // started before a job wants them
-  bool announce = true;                           // the head does not know this host beforehand
-  int rank_nice = 0;                              // what ranks add to the niceness of their keeper
-  std::function<void()> started;                  // jobs of before were found again
+  std::string only_for;           // the user whose jobs alone run here; empty: everybody's
+  StartKeeperOptions keeper;      // group and linger are the agent's to choose
+  bool use_groups = true;         // of the kernel, for its keepers
+  size_t warm_keepers = 1;        // started before a job wants them
+  bool announce = true;           // the head does not know this host beforehand
+  int rank_nice = 0;              // what ranks add to the niceness of their keeper
+  std::function<void()> started;  // jobs of before were found again
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
   // As JobHost::run_as(); without, everything runs as the agent's own user.
   std::function<Result<std::optional<RunAs>>(const std::string& user)> run_as;

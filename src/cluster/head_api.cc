@@ -145,8 +145,8 @@ Result<void> HeadApi::check_owner(const Context& call, uint64_t job) const {
   TRY(const cluster::JobInfo info, head_.info(job));
   const std::string& name = call.connection.peer().identity.name;
   if (name == info.user() || rules(call)) return {};
-  return fail(Code::denied, "job {} is {}'s, and you are {}; only {} and {} may do this", job,
-              info.user(), name, info.user(), kRoot);
+  return fail(Code::denied, "job {} is {}'s, and you are {}; only {} may do this", job, info.user(),
+              name, info.user() == kRoot ? "root" : info.user() + " and root");
 }
 
 Task<Result<cluster::Empty>> HeadApi::kill(Context& call, const cluster::KillRequest& request) {

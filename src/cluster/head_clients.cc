@@ -133,6 +133,9 @@ Task<void> Head::write_log() {
 Result<void> Head::signal(const cluster::SignalRequest& request) {
   const HeadJob* job = state_.find(request.job());
   if (job == nullptr) return no_such_job(request.job());
+  if (is_over(job->state))
+    return fail(Code::invalid, "job {} has ended, there is nobody to send a signal to",
+                request.job());
   if (request.number() <= 0 || request.number() >= NSIG)
     return fail(Code::invalid, "there is no signal {}", request.number());
   cluster::Message message;

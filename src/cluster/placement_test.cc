@@ -322,5 +322,23 @@ TEST_CASE("whatever comes and goes, no host has more than its slots, and in the 
   }
 }
 
+TEST_CASE("hosts of one user take that user's jobs alone") {
+  Placement placement = hosts(1, 2);
+  placement.set_host(2, 8, "ann");
+  placement.set_alive(2, true);
+  job::Spec spec = one_role(3);
+  spec.set_account("bob");
+  CHECK(placement.could_hold(spec).error().message().contains("8 more are of agents that run as"));
+  CHECK(!placement.place(spec).has_value());
+  spec.set_account("ann");
+  CHECK(placement.could_hold(spec).has_value());
+  auto layout = placement.place(spec);
+  REQUIRE(layout.has_value());
+  CHECK(nodes_of(*layout) == RangeSet(1, 2));
+  placement.set_alive(1, false);
+  spec.set_account("bob");
+  CHECK(!placement.replace(spec, *layout, RangeSet(0, 1)).has_value());
+}
+
 }  // namespace
 }  // namespace tutti

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,5 +10,7 @@ namespace tutti {
 
 // "rank 3", "ranks 0-2,4-31"; the ranks in any order, each once.
 std::string format_ranks(std::vector<uint32_t> ranks);
+// By labels such as "worker 3", where there are some: "worker 3-4, prep 0".
+std::string format_ranks(std::vector<uint32_t> ranks, std::span<const std::string> labels);
 
 }  // namespace tutti

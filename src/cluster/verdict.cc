@@ -79,9 +79,9 @@ class Text {
 };
 
 void tell_culprit(const GangReport& report, std::span<const RankTail> tails,
-                  const std::string& name, Text& text) {
+                  std::span<const std::string> labels, Text& text) {
   const RankReport& rank = report.ranks[*report.culprit];
-  const std::string who = name.empty() ? fmt::format("rank {}", *report.culprit) : name;
+  const std::string who = format_ranks({*report.culprit}, labels);
   text.headline(fmt::format("{} failed first: {}", who, rank.exit->text()),
                 fmt::format(", after {}", format_duration(rank.lived)));
   const Tail tail = telling_tail(tails[*report.culprit]);
@@ -101,7 +101,7 @@ void tell_culprit(const GangReport& report, std::span<const RankTail> tails,
 }
 
 // Those that ended badly before we asked them to.
-void tell_others(const GangReport& report, Text& text) {
+void tell_others(const GangReport& report, const VerdictOptions& options, Text& text) {
   std::map<std::string, std::vector<uint32_t>> failed;
   std::vector<uint32_t> finished;
   for (uint32_t rank = 0; rank < report.ranks.size(); ++rank) {
@@ -111,8 +111,8 @@ void tell_others(const GangReport& report, Text& text) {
     if (!other.exit->ok()) failed[other.exit->text()].push_back(rank);
   }
   for (const auto& [how, ranks] : failed)
-    text.detail("failed next:", fmt::format("{}: {}", format_ranks(ranks), how));
-  if (!finished.empty()) text.detail("had finished:", format_ranks(finished));
+    text.detail("failed next:", fmt::format("{}: {}", format_ranks(ranks, options.labels), how));
+  if (!finished.empty()) text.detail("had finished:", format_ranks(finished, options.labels));
 }
 
 void tell_ended(const GangReport& report, std::string_view label, const VerdictOptions& options,
@@ -132,18 +132,20 @@ void tell_ended(const GangReport& report, std::string_view label, const VerdictO
                                   ? ", when a second signal came"
                                   : fmt::format(", still there {} after being asked to end",
                                                 format_duration(options.grace));
-    text.detail(label, fmt::format("{} ({}{})", format_ranks(ranks), signal_name(signal), after));
+    text.detail(label, fmt::format("{} ({}{})", format_ranks(ranks, options.labels),
+                                   signal_name(signal), after));
   }
-  if (!unknown.empty()) text.detail(label, fmt::format("{} (SIGKILL)", format_ranks(unknown)));
+  if (!unknown.empty())
+    text.detail(label, fmt::format("{} (SIGKILL)", format_ranks(unknown, options.labels)));
 }
 
 void tell_left(const GangReport& report, Text& text) {
   if (report.not_ended) text.detail("still alive:", report.not_ended->text());
 }
 
-std::string still_running(const GangReport& report) {
+std::string still_running(const GangReport& report, const VerdictOptions& options) {
   if (report.running.empty()) return "; no rank was running";
-  return fmt::format("; {} still ran", format_ranks(report.running));
+  return fmt::format("; {} still ran", format_ranks(report.running, options.labels));
 }
 
 std::string_view end_name(GangEnd end) {
@@ -197,24 +199,26 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
       tell_left(report, text);
       return text.take();
     case GangEnd::rank_failed:
-      tell_culprit(report, tails, options.culprit, text);
+      tell_culprit(report, tails, options.labels, text);
       ended = "ended because of it:";
       break;
     case GangEnd::timed_out:
       text.headline(fmt::format("the time of {} is up", format_duration(*options.timeout)),
-                    still_running(report));
+                    still_running(report, options));
       break;
     case GangEnd::interrupted:
       text.headline(fmt::format("interrupted by {}", signal_name(report.signal)),
-                    still_running(report));
+                    still_running(report, options));
       break;
     case GangEnd::killed:
-      text.headline("killed by somebody else, with `tutti kill`", still_running(report));
+      text.headline("killed by somebody else, with `tutti kill`", still_running(report, options));
       break;
     case GangEnd::output_lost:
-    case GangEnd::keeper_lost: text.headline(report.error->text(), still_running(report)); break;
+    case GangEnd::keeper_lost:
+      text.headline(report.error->text(), still_running(report, options));
+      break;
   }
-  tell_others(report, text);
+  tell_others(report, options, text);
   tell_ended(report, ended, options, text);
   if (report.output == OutputEnd::held)
     text.detail("output:", "not all of it: somebody outside of the gang holds on to it");
@@ -226,7 +230,8 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
   return text.take();
 }
 
-Json verdict_json(const GangReport& report, std::span<const RankTail> tails) {
+Json verdict_json(const GangReport& report, std::span<const RankTail> tails,
+                  std::span<const std::string> labels) {
   Json json = {{"event", "verdict"},
                {"end", end_name(report.end)},
                {"exit_code", report.exit_code()},
@@ -235,6 +240,7 @@ Json verdict_json(const GangReport& report, std::span<const RankTail> tails) {
   if (report.culprit) {
     const Tail tail = telling_tail(tails[*report.culprit]);
     json["culprit"] = *report.culprit;
+    if (!labels.empty()) json["culprit_name"] = labels[*report.culprit];
     json["how"] = report.ranks[*report.culprit].exit->text();
     json["last_lines"] = tail.lines->lines();
     json["last_lines_of"] = tail.stream;

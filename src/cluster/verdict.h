@@ -20,7 +20,7 @@ struct VerdictOptions {
   Duration grace{};
   std::optional<Duration> timeout;
   bool colour = false;
-  std::string culprit;  // what the first to fail is called; "" is "rank N"
+  std::vector<std::string> labels = {};  // of processes, such as "worker 3"; none are ranks
 };
 
 // Several lines, each ended; "" when every rank finished. Begins with who failed first and why,
@@ -28,7 +28,8 @@ struct VerdictOptions {
 std::string verdict_text(const GangReport& report, std::span<const RankTail> tails,
                          const VerdictOptions& options);
 
-Json verdict_json(const GangReport& report, std::span<const RankTail> tails);
+Json verdict_json(const GangReport& report, std::span<const RankTail> tails,
+                  std::span<const std::string> labels = {});
 // To the millisecond: what JSON tells of times, without the noise of binary fractions.
 double rounded_seconds(Duration duration);
 
