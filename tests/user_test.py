@@ -127,12 +127,18 @@ def test_an_agent_of_a_user_runs_nobody_elses_jobs(cluster: Cluster, tmp_path: P
     folder.mkdir()
     bob = member(cluster, BOB, folder)
     assert bob("run", "--no-prefix", "--", "id", "-un", cwd=folder).stdout == f"{BOB}\n"
-    file = tmp_path / "both.toml"
-    file.write_text('name = "both"\n[gang.worker]\ncount = 2\nper_host = 1\ncommand = ["true"]\n')
-    done = cluster.head("run", str(file))
+    full = cluster.head.submit("sleep 1000", "-n", "8")
+    cluster.head.wait_for(full, "running")
+    waiting = cluster.head.submit("true")
+    assert bob("run", "--", "true", cwd=folder).returncode == 0
+    assert cluster.head.job(waiting)["state"] == "queued"
+    cluster.head.well("kill", str(full))
+    cluster.head.wait_for(waiting, "succeeded")
+    done = cluster.head("run", "-n", "9", "--", "true")
     assert done.returncode != 0
-    assert f"the agent of {BOB} runs as {BOB} and runs {BOB}'s jobs alone" in done.stderr
-    assert "this one is root's" in done.stderr
+    assert (
+        "together have 8 (1 more are of agents that run as another user than root)" in done.stderr
+    )
 
 
 def test_only_its_owner_and_root_may_signal_or_kill_a_job(

@@ -67,6 +67,7 @@ class ClusterRun final : private JobListener {
   bool abandoned_ = false;
   bool told_away_ = false;
   bool told_waiting_ = false;
+  uint32_t restarts_ = 0;
   uint64_t heard_ = 0;
   int printing_ = 0;
 };
@@ -79,6 +80,11 @@ void ClusterRun::on_change(const cluster::JobInfo& info) {
   if (info.state() == cluster::QUEUED && !std::exchange(told_waiting_, true))
     viewer_.print_notice(fmt::format(
         "job {} waits: {}; `tutti status` shows the hosts, Ctrl-C gives up", job_, info.why()));
+  if (info.restarts() > restarts_)
+    viewer_.print_notice(
+        fmt::format("job {} is restarted, {} so far: {}", job_, info.restarts(),
+                    info.why().empty() ? "one of its processes ended" : info.why()));
+  restarts_ = info.restarts();
   for (const cluster::HostAbout& host : info.members()) {
     auto& known = hosts_[host.name()];
     if (known != nullptr) continue;

@@ -234,6 +234,8 @@ Task<Result<void>> Agent::end_orphans(std::string keeper) {
     for (const auto& other : keepers_) spare.push_back(other->pid());
     auto left = processes.descendants(spare);
     if (!left) co_return fail(std::move(left).error());
+    const auto members = group ? (*group)->members() : std::vector<pid_t>();
+    if (members) left->insert(left->end(), members->begin(), members->end());
     if (!left->empty()) looks = -1;
     if (!left->empty() && world_.clock().now() >= give_up)
       co_return fail(Code::exhausted, "processes {} do not end even when killed",

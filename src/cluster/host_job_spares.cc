@@ -24,7 +24,7 @@ bool HostJob::needs_spares(size_t role) const {
   const auto may_start = [&](ProcessId process) {
     const auto known = processes_.find(process);
     return known == processes_.end() || known->second.phase != Phase::exited ||
-           known->second.row.exit().error() != job::NONE;
+           known->second.row.exit().error() != job::NONE || known->second.row.exit().by_us();
   };
   const std::vector<uint32_t> members = here.common(numbers_->of_role(role)).members();
   return std::ranges::any_of(members, may_start);
