@@ -201,3 +201,16 @@ def test_a_module_can_wait_too(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "__main__ ['a']\n"
+
+
+def test_a_rank_that_hangs_goes_on_in_a_spare(machine: Machine, tmp_path: Path) -> None:
+    file = job_file(tmp_path, spares=1)
+    more = 'hang_after = "1s"\n        restarts = { delay = "200ms" }'
+    file.write_text(file.read_text().replace('restarts = { delay = "0s" }', more))
+    job = int(machine.well("submit", file))
+    wait_until(
+        lambda: any(rank["from_spare"] for rank in ranks_of(machine).values()),
+        "a spare took the place of one that made no progress",
+    )
+    machine.well("kill", str(job))
+    machine.wait_for(job, "killed")
