@@ -129,8 +129,8 @@ def test_an_agent_of_a_user_runs_nobody_elses_jobs(cluster: Cluster, tmp_path: P
     assert bob("run", "--no-prefix", "--", "id", "-un", cwd=folder).stdout == f"{BOB}\n"
     full = cluster.head.submit("sleep 1000", "-n", "8")
     cluster.head.wait_for(full, "running")
-    waiting = cluster.head.submit("true")
     assert bob("run", "--", "true", cwd=folder).returncode == 0
+    waiting = cluster.head.submit("true")
     assert cluster.head.job(waiting)["state"] == "queued"
     cluster.head.well("kill", str(full))
     cluster.head.wait_for(waiting, "succeeded")

@@ -38,6 +38,9 @@ struct Home {
   Address agent_socket() const { return Address::unix_socket(agent_folder() + "/agent.sock"); }
 };
 
+// More are a slip of the hand.
+constexpr uint32_t kMostSlots = 100'000;
+
 // What a machine is in its cluster.
 struct Machine {
   std::string cluster;

@@ -152,7 +152,8 @@ int join(int argc, char** argv) {
   app.add_option("HEAD", head, "ADDR:PORT of the head, as `tutti token` prints it")->required();
   app.add_option("--token", token, "as `tutti token` on the head's machine prints it")->required();
   app.add_option("--name", options.name, "what this machine is called there (its host name)");
-  app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)");
+  app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)")
+      ->check(CLI::Range(1U, kMostSlots));
   app.add_option("--listen", options.listen, "ADDR:0 where the others reach this machine");
   if (const auto code = parse_arguments(app, argc, argv)) return *code;
   auto address = Address::parse(head);

@@ -177,7 +177,8 @@ int up(int argc, char** argv) {
       "Started already, it is left as it is.");
   app.name("tutti up");
   UpOptions options;
-  app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)");
+  app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)")
+      ->check(CLI::Range(1U, kMostSlots));
   app.add_option(
          "--fan-out", options.fan_out,
          "neighbours below each node of the tree of agents (32; 8 where jobs carry megabytes)")

@@ -221,6 +221,8 @@ void Agent::give_keeper_back(KeeperSession& keeper) {
 // descend from us now, since we are a subreaper: with the group gone or not, it is looked for, and
 // twice, since one whose parent dies while we look may be missed once.
 Task<Result<void>> Agent::end_orphans(std::string keeper) {
+  // A copy of another agent's folder must not end what that one has.
+  if (!keeper.starts_with(options_->folder + "/")) co_return {};
   Processes& processes = world_.processes();
   const Instant give_up = world_.clock().now() + kEndPatience;
   auto group = processes.open_group(group_of_keeper(keeper));
