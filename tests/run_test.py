@@ -234,7 +234,8 @@ def test_a_gigabyte_without_a_newline_takes_little_memory() -> None:
     assert process.returncode == 0
     assert count == size
     assert marks > 1000  # its pieces say that they are continued
-    assert usage.ru_maxrss < 100 << 10  # KiB
+    # In KiB. What this process had when it forked counts too.
+    assert usage.ru_maxrss < 256 << 10
 
 
 def test_a_rank_that_closes_its_output_goes_on() -> None:
