@@ -185,16 +185,17 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
   co_return {};
 }
 
+HostJob::Local& HostJob::gone_at_once(ProcessId process) {
+  Local& local = processes_[process];
+  local = Local{.epoch = epoch(), .phase = Phase::exited};
+  local.row.set_what(cluster::Row::EXITED);
+  return local;
+}
+
 // Nothing begins any more, and what runs is told so: once, since a second signal often means haste.
 void HostJob::give_notice() {
-  for (const ProcessId process : wanted_here().members()) {
-    Local& local = processes_[process];
-    local = Local{};
-    local.epoch = epoch();
-    local.phase = Phase::exited;
-    local.row.set_what(cluster::Row::EXITED);
-    local.row.mutable_exit()->set_by_us(true);
-  }
+  for (const ProcessId process : wanted_here().members())
+    gone_at_once(process).row.mutable_exit()->set_by_us(true);
   if (std::exchange(noticed_, true) || keeper_ == nullptr) return;
   keeper::Signal message;
   message.set_number(directive_.notice());
@@ -207,11 +208,7 @@ void HostJob::give_notice() {
 void HostJob::give_up_wanted(const Error& why) {
   TUTTI_LOG(error, "cannot obey", {{"job", job_}, {"why", why.text()}});
   for (const ProcessId process : wanted_here().members()) {
-    Local& local = processes_[process];
-    local = Local{};
-    local.epoch = epoch();
-    local.phase = Phase::exited;
-    local.row.set_what(cluster::Row::EXITED);
+    Local& local = gone_at_once(process);
     local.row.set_message(why.text());
     local.row.mutable_exit()->set_error(job::HOST_LOST);
   }
@@ -222,10 +219,7 @@ void HostJob::give_up_wanted(const Error& why) {
 void HostJob::refuse(const RangeSet& processes, const Error& why) {
   TUTTI_LOG(warn, "refused to start", {{"job", job_}, {"why", why.text()}});
   for (const ProcessId process : processes.members()) {
-    Local& local = processes_[process];
-    local = Local{};
-    local.epoch = epoch();
-    local.phase = Phase::exited;
+    Local& local = gone_at_once(process);
     local.row.set_what(cluster::Row::NOT_STARTED);
     local.row.set_message(why.text());
     local.row.set_count(static_cast<uint64_t>(why.code()));

@@ -162,6 +162,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   // Obeying (host_job.cc).
   Task<Result<void>> obey(cluster::Directive directive);
   RangeSet wanted_here() const;
+  // Of this epoch, and over before it began.
+  Local& gone_at_once(ProcessId process);
   void give_notice();
   void give_up_wanted(const Error& why);
   void refuse(const RangeSet& processes, const Error& why);
