@@ -13,8 +13,10 @@ set_property(GLOBAL PROPERTY tutti_layers)
 
 # Thread sanitizers of g++ 12 cannot place their shadow under today's address randomisation.
 set(tutti_test_launcher)
+set(tutti_test_options)
 if(TUTTI_SANITIZE STREQUAL "thread")
   set(tutti_test_launcher setarch -R)
+  set(tutti_test_options --source-file-exclude=*_sim_test.cc)  # what is simulated has one thread
 endif()
 
 # The standard headers every file uses anyway, parsed once for all layers. Lint compiles without
@@ -53,11 +55,9 @@ function(tutti_layer name)
     list(APPEND deps ${name}_proto)
   endif()
 
-  # x_avx2.cc is reached only after the processor was asked; the shared header is not for it.
-  set(avx2_sources ${sources})
-  list(FILTER avx2_sources INCLUDE REGEX "_avx2\\.cc$")
-  set_source_files_properties(${avx2_sources} PROPERTIES
-    COMPILE_OPTIONS -mavx2 SKIP_PRECOMPILE_HEADERS ON)
+  tutti_instructions("${sources}" sse2)
+  tutti_instructions("${sources}" avx2 -mavx2 -mf16c)
+  tutti_instructions("${sources}" avx512 -mavx512f -mavx512bw -mf16c)
 
   if(sources)
     add_library(${name} STATIC ${sources})
@@ -81,6 +81,13 @@ function(tutti_layer name)
   endforeach()
 endfunction()
 
+# x_<set>.cc is reached only after the processor was asked; the shared header is not for it.
+function(tutti_instructions sources set)
+  list(FILTER sources INCLUDE REGEX "_${set}\\.cc$")
+  set_source_files_properties(${sources} PROPERTIES
+    COMPILE_OPTIONS "-O3;${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # Every test but base's may use the simulated world, whatever its layer.
 function(tutti_test name sources includes deps concurrent)
   add_executable(${name} EXCLUDE_FROM_ALL ${sources})
@@ -90,7 +97,7 @@ function(tutti_test name sources includes deps concurrent)
   endif()
   target_link_libraries(${name} PRIVATE tutti_doctest ${deps})
   target_precompile_headers(${name} REUSE_FROM tutti_pch)
-  add_test(NAME ${name} COMMAND ${tutti_test_launcher} $<TARGET_FILE:${name}>
+  add_test(NAME ${name} COMMAND ${tutti_test_launcher} $<TARGET_FILE:${name}> ${tutti_test_options}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   add_dependencies(tests ${name})
   if(concurrent)

@@ -62,7 +62,10 @@ typedef struct tutti_control_page {
   uint64_t step;
   uint32_t phase;  // whatever the program means by it
   int32_t pid;
-  uint64_t reserved_2[5];
+  uint64_t record_offset;  // of its flight record, in the arena of TUTTI_HEAP_FD
+  uint32_t record_bytes;   // 0: it keeps none
+  uint32_t record_brief;   // so many of them, from the first, are enough for a short answer
+  uint64_t reserved_2[3];
 
   // Written by the keeper and the agent: first | last << 32, ascending.
   uint64_t dead[TUTTI_CONTROL_RANGES];
@@ -82,6 +85,9 @@ TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, progress) == 64, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, step) == 72, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, phase) == 80, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, pid) == 84, "layout");
+TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_offset) == 88, "layout");
+TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_bytes) == 96, "layout");
+TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_brief) == 100, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, dead) == 128, "layout");
 
 // A copy of the set of the dead.
@@ -211,6 +217,15 @@ static inline void tutti_control_set_step(tutti_control_page* page, uint64_t ste
 
 static inline void tutti_control_set_phase(tutti_control_page* page, uint32_t phase) {
   __atomic_store_n(&page->phase, phase, __ATOMIC_RELAXED);
+}
+
+// Where in the heap it keeps a record of what it does, for `tutti stuck`.
+static inline void tutti_control_set_record(tutti_control_page* page, uint64_t offset,
+                                            uint32_t bytes, uint32_t brief) {
+  __atomic_store_n(&page->record_bytes, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&page->record_offset, offset, __ATOMIC_RELEASE);
+  __atomic_store_n(&page->record_brief, brief, __ATOMIC_RELEASE);
+  __atomic_store_n(&page->record_bytes, bytes, __ATOMIC_RELEASE);
 }
 
 #undef TUTTI_CONTROL_ASSERT

@@ -29,7 +29,9 @@ class RangeSet {
   bool contains(uint32_t member) const;
   uint32_t front() const { return ranges_.front().first; }
   uint32_t back() const { return ranges_.back().last; }
-  std::span<const Range> ranges() const { return ranges_; }
+  // Of a set that is kept: `for (range : a.minus(b).ranges())` would walk over what is gone.
+  std::span<const Range> ranges() const& { return ranges_; }
+  std::span<const Range> ranges() const&& = delete;
   // How many members are smaller.
   uint64_t place_of(uint32_t member) const;
   // The member that has `place` smaller ones; place < size().

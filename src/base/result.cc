@@ -1,5 +1,6 @@
 #include "base/result.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -9,6 +10,7 @@ struct Error::Body {
   Code code;
   std::string message;
   std::vector<std::string> contexts;
+  std::atomic<uint32_t> holders = 1;  // perhaps on several threads
 };
 
 namespace {
@@ -85,9 +87,15 @@ std::string_view code_name(Code code) {
   return "unknown";
 }
 
-Error::Error(Code code, std::string message)
-    : body_(std::make_shared<const Body>(Body{code, std::move(message), {}})) {}
-Error::Error(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
+Error::Error(Code code, std::string message) : body_(new Body{code, std::move(message), {}}) {}
+
+Error::Error(const Error& other) noexcept : body_(other.body_) {
+  if (body_ != nullptr) body_->holders.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Error::release() {
+  if (body_->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete body_;
+}
 
 Error Error::from_errno(int number, std::string_view doing) {
   return {code_of_errno(number),
@@ -99,9 +107,9 @@ const std::string& Error::message() const { return body_->message; }
 const std::vector<std::string>& Error::contexts() const { return body_->contexts; }
 
 Error Error::context(std::string doing) const {
-  auto body = std::make_shared<Body>(*body_);
+  auto* body = new Body{body_->code, body_->message, body_->contexts};
   body->contexts.push_back(std::move(doing));
-  return Error(std::shared_ptr<const Body>(std::move(body)));
+  return Error(body);
 }
 
 std::string Error::text() const {

@@ -2,13 +2,13 @@
 //
 // An Error has a code (what the caller may act on), a message (what went wrong, where, what to do)
 // and the chain of what we were doing when it happened, innermost first. Errors are cheap to move
-// and to copy (one shared pointer), so that one failure can be told to many waiters.
+// and to copy (one counted pointer, since every frame of a coroutine that may fail has room for
+// several of them), so that one failure can be told to many waiters.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <expected>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +37,15 @@ std::string_view code_name(Code code);
 class [[nodiscard]] Error {
  public:
   Error(Code code, std::string message);
+  Error(const Error& other) noexcept;
+  Error(Error&& other) noexcept : body_(std::exchange(other.body_, nullptr)) {}
+  Error& operator=(Error other) noexcept {
+    std::swap(body_, other.body_);
+    return *this;
+  }
+  ~Error() {
+    if (body_ != nullptr) release();
+  }
 
   // From errno: "open /x: No such file or directory", with the code that fits, and advice where
   // there is only one: "…: Too many open files; see `ulimit -n`".
@@ -55,8 +64,10 @@ class [[nodiscard]] Error {
 
  private:
   struct Body;
-  explicit Error(std::shared_ptr<const Body> body);
-  std::shared_ptr<const Body> body_;
+  explicit Error(Body* body) : body_(body) {}
+  void release();
+
+  Body* body_;  // nullptr when it was moved from
 };
 
 template <class T>

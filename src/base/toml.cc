@@ -116,6 +116,10 @@ bool TomlReader::has_string(std::string_view key) const {
   return has(key) && table_->node->get(key)->is_string();
 }
 
+bool TomlReader::has_array(std::string_view key) const {
+  return has(key) && table_->node->get(key)->is_array();
+}
+
 bool TomlReader::has_table(std::string_view key) const {
   return has(key) && table_->node->get(key)->is_table();
 }

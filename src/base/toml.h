@@ -55,6 +55,7 @@ class TomlReader {
 
   bool has(std::string_view key) const;
   bool has_string(std::string_view key) const;
+  bool has_array(std::string_view key) const;
   bool has_table(std::string_view key) const;
   // Keys in sorted order, for tables whose keys are names people choose.
   std::vector<std::string> keys() const;

@@ -74,8 +74,9 @@ class Buffer {
 class ReadSize {
  public:
   size_t get() const { return size_; }
-  void was(size_t asked, size_t got) {
-    if (got == asked) {
+  void was(size_t asked, size_t got) { was(got == asked, got); }
+  void was(bool filled, size_t got) {
+    if (filled) {
       size_ = std::min(4 * size_, kLargest);
       small_in_a_row_ = 0;
     } else if (got >= size_ / 4) {
@@ -89,9 +90,10 @@ class ReadSize {
     size_ = kSmallest;
     small_in_a_row_ = 0;
   }
-  // Lets go of memory that is larger than what is read by now.
+  // Lets go of memory that is larger than what is read by now; at once when little is.
   void shrink(Buffer& buffer) const {
-    if (buffer.empty() && buffer.capacity() > 4 * size_) buffer.release();
+    const size_t most = size_ == kSmallest ? size_ : 4 * size_;
+    if (buffer.empty() && buffer.capacity() > most) buffer.release();
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/queue_mark.h"
 #include "wire/wire.pb.h"
 #include "world/fault.h"
 
@@ -181,10 +182,14 @@ void Connection::room_came() {
 }
 
 void Connection::control(FrameType type, uint8_t flags, uint32_t stream, Bytes payload) {
+  const uint64_t most = limits_.max_queued + limits_.max_queued_control;
+  // One that was admitted while there was room may be longer than what is left.
+  const uint64_t most_ever = most + kFrameHeaderSize + kMaxInlineMessage;
+  if (outbox_.queued() + kFrameHeaderSize + payload.size() > most)
+    return cut(Error(Code::exhausted, "the peer does not read what it makes us say"));
   outbox_.add(type, flags, stream, payload.size(),
               [&](std::byte* to) { std::copy(payload.begin(), payload.end(), to); });
-  if (outbox_.queued() > limits_.max_queued + limits_.max_queued_control)
-    cut(Error(Code::exhausted, "the peer does not read what it makes us say"));
+  TUTTI_QUEUE("connection: bytes of small frames that wait", outbox_.queued(), most_ever);
 }
 
 void Connection::cut(Error why) {

@@ -1,5 +1,7 @@
 #include "wire/courier.h"
 
+#include "base/queue_mark.h"
+
 namespace tutti::wire {
 namespace {
 
@@ -92,11 +94,14 @@ bool Courier::post(Bytes message) {
   if (over_) return true;
   // One message may always wait, however long it is.
   if (queued() != 0 && queued() + message.size() > max_queued_) return false;
+  const uint64_t most = std::max<uint64_t>(max_queued_, message.size());
+  const uint64_t frames = message.size() / kMaxFramePayload + 1;
   while (message.size() > kMaxFramePayload) {
     add_frame(FrameType::data, message.first(kMaxFramePayload));
     message = message.subspan(kMaxFramePayload);
   }
   add_frame(FrameType::message, message);
+  TUTTI_QUEUE("courier: bytes that wait for a peer", queued(), most + frames * kFrameHeaderSize);
   start_writing();
   return true;
 }

@@ -68,11 +68,18 @@ size_t FrameReader::missing() const {
 }
 
 MutableBytes FrameReader::room() {
-  asked_ = 0;
+  const size_t asked = std::exchange(asked_, 0);
   if (!direct_.empty()) return direct_.subspan(direct_filled_);
   inbox_.consume(std::exchange(given_, 0));
+  // A read that one long message filled says nothing of what comes behind it: the next read asks
+  // for its rest and a little more. A quiet connection so stays small, whatever comes now and then.
+  const bool filled = got_ == asked;
+  if (got_ != 0 && !(filled && header_ && asked == read_size_.get())) read_size_.was(filled, got_);
+  got_ = 0;
   read_size_.shrink(inbox_);
-  asked_ = std::max(missing(), in_bulk_ ? kBulkRead : read_size_.get());
+  asked_ = in_bulk_  ? std::max(missing(), kBulkRead)
+           : header_ ? missing() + read_size_.get()
+                     : std::max(missing(), read_size_.get());
   return inbox_.room(asked_).first(asked_);
 }
 
@@ -80,7 +87,7 @@ void FrameReader::received(size_t size) {
   if (asked_ == 0) {
     direct_filled_ += size;
   } else {
-    if (!in_bulk_) read_size_.was(asked_, size);
+    if (!in_bulk_) got_ = size;
     inbox_.commit(size);
   }
 }

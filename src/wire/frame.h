@@ -123,6 +123,7 @@ class FrameReader {
   uint32_t max_payload_;
   ReadSize read_size_;
   size_t asked_ = 0;  // of the inbox, 0 for a payload in place
+  size_t got_ = 0;    // by the last read, as far as it says something of the next
   Buffer inbox_;
   size_t given_ = 0;  // bytes of the inbox that belong to the frame given last
   uint64_t offset_ = 0;

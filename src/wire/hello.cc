@@ -174,9 +174,7 @@ Error rejection(Bytes payload, std::string_view who) {
       .context(fmt::format("rejected by {}", who));
 }
 
-std::string Peer::text() const {
-  return fmt::format("{} {} ({})", role_name(identity.role), identity.name, address);
-}
+std::string Peer::text() const { return fmt::format("{} ({})", who_text(identity), address); }
 
 Task<Result<Peer>> greet(Clock& clock, Link& link, FrameReader& reader, Side side,
                          const ConnectionOptions& options) {

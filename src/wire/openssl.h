@@ -1,5 +1,5 @@
-// OpenSSL's objects as owning pointers, and its error queue as words. Only .cc files of wire/ that
-// speak to OpenSSL include this.
+// OpenSSL's objects as owning pointers, and its error queue as words. Only .cc files that speak to
+// OpenSSL include this.
 #pragma once
 
 #include <openssl/bio.h>

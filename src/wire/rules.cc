@@ -77,8 +77,8 @@ Refused wrong_role(const Claim& theirs, const Claim& ours, const Expectation& ex
             fmt::format("{} {} may not call the {}; it serves {}", their_role, theirs.identity.name,
                         role_name(ours.identity.role), expected.roles.text())};
   }
-  return {Refusal::role, fmt::format("the other side is {} {}, not {}; check the address",
-                                     their_role, theirs.identity.name, expected.roles.text())};
+  return {Refusal::role, fmt::format("the other side is {}, not {}; check the address",
+                                     who_text(theirs.identity), expected.roles.text())};
 }
 
 }  // namespace
@@ -124,8 +124,14 @@ Result<Identity> parse_identity_uri(std::string_view uri) {
   return Identity{std::string(cluster), role, std::string(name)};
 }
 
+std::string who_text(const Identity& identity) {
+  const std::string_view role = role_name(identity.role);
+  return identity.name == role ? fmt::format("the {}", role)
+                               : fmt::format("{} {}", role, identity.name);
+}
+
 std::string identity_text(const Identity& identity) {
-  const std::string who = fmt::format("{} {}", role_name(identity.role), identity.name);
+  const std::string who = who_text(identity);
   return identity.cluster.empty() ? who : fmt::format("{} of cluster {}", who, identity.cluster);
 }
 

@@ -25,6 +25,7 @@ Result<void> check_name(std::string_view what, std::string_view name);
 std::string identity_uri(const Identity& identity);
 Result<Identity> parse_identity_uri(std::string_view uri);
 // "agent node3 of cluster lab", for people.
+std::string who_text(const Identity& identity);  // "agent node7", "the head"
 std::string identity_text(const Identity& identity);
 
 // "2026-11-13 08:00:00 UTC"

@@ -68,7 +68,7 @@ TEST_CASE("in simulation a client refuses a server too, and the server hears of 
   const auto refused = meet(bench, claim_of(Role::agent, "node3"), {}, {.roles = {Role::agent}});
   REQUIRE(!refused);
   CHECK(says(refused.error(), "does not take calls from a head"));
-  CHECK(says(bench.client_result->error(), "the other side is head head, not agent"));
+  CHECK(says(bench.client_result->error(), "the other side is the head, not agent"));
 }
 
 TEST_CASE("each side of a simulated handshake is charged once") {

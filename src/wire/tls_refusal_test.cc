@@ -81,8 +81,7 @@ TEST_CASE("a client of another cluster is refused with both names") {
   REQUIRE(!bench.client_result->has_value());
   const Error& refusal = bench.client_result->error();
   CHECK(refusal.code() == Code::denied);
-  CHECK(
-      says(refusal, "the other side is head head of cluster lab, we are agent of cluster office"));
+  CHECK(says(refusal, "the other side is the head of cluster lab, we are agent of cluster office"));
   CHECK(says(server_refuses(bench), "refused us: its authority did not sign our certificate"));
 }
 
@@ -126,7 +125,7 @@ TEST_CASE("when the authority itself has expired, nobody is sent to the clocks")
   bench.shake_hands();
   REQUIRE(!bench.client_result->has_value());
   CHECK(says(bench.client_result->error(), "our cluster's authority itself has expired"));
-  CHECK(says(server_refuses(bench), "finds our certificate (head head of cluster lab) unfit"));
+  CHECK(says(server_refuses(bench), "finds our certificate (the head of cluster lab) unfit"));
 }
 
 TEST_CASE("an agent that takes another agent's place is found out by its name") {

@@ -34,7 +34,30 @@ void Executor::run_ready() {
   while (!ready_.empty()) ready_.pop_front().run();
 }
 
-void Strand::run() { resume(root_); }
+// Apart from the strand, which needs no place in a queue ever after.
+class Strand::Start final : public Waiter {
+ public:
+  explicit Start(Strand& strand) : strand_to_start_(strand) {}
+
+ private:
+  void run() override {
+    Strand& strand = strand_to_start_;
+    strand.waiting_ = nullptr;
+    delete this;
+    strand.resume(strand.root_);
+  }
+  void on_cancel() override {}  // the strand finds out when it waits
+  Strand& strand_to_start_;
+};
+
+void Strand::start() {
+  auto* start = new Start(*this);
+  waiting_ = start;
+  Executor::current().post(*start);
+}
+
+// Whatever waits in a frame has left with it.
+Strand::~Strand() { delete static_cast<Start*>(waiting_); }
 
 void Strand::resume(std::coroutine_handle<> coroutine) {
   Strand* outer = std::exchange(current_, this);
@@ -56,7 +79,7 @@ void Strand::reap() {
   std::optional<Error> error;
   if (fallible_) {
     using Root = Task<Result<void>>::Handle;
-    Result<void>& result = *Root::from_address(root_.address()).promise().value;
+    Result<void>& result = Root::from_address(root_.address()).promise().value;
     if (!result) error = std::move(result).error();
   }
   root_.destroy();

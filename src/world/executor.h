@@ -54,7 +54,7 @@ class Executor {
   Executor* outer_;
 };
 
-class Strand final : public Runnable {
+class Strand final {
  public:
   // The strand whose coroutine is running, or nullptr outside of one.
   static Strand* current() { return current_; }
@@ -69,11 +69,12 @@ class Strand final : public Runnable {
   friend class Scope;
   friend class Shield;
   friend class Waiter;
+  class Start;  // runs it for the first time
   Strand(Scope& scope, std::coroutine_handle<> root, bool fallible)
       : root_(root), scope_(&scope), fallible_(fallible) {}
-  ~Strand() = default;
+  ~Strand();
 
-  void run() override;  // the first resumption
+  void start();
   void request_cancel();
   void reap();
 
@@ -81,7 +82,7 @@ class Strand final : public Runnable {
 
   std::coroutine_handle<> root_;
   Scope* scope_;                      // the scope that owns this strand
-  Waiter* waiting_ = nullptr;         // what the strand is suspended on
+  Waiter* waiting_ = nullptr;         // what the strand is suspended on; a Start at first
   Scope* innermost_scope_ = nullptr;  // scopes open in this strand, a stack
   Strand* previous_sibling_ = nullptr;
   Strand* next_sibling_ = nullptr;
@@ -126,7 +127,7 @@ class Waiter : public Runnable {
 
  private:
   friend class Strand;
-  void run() final { strand_->resume(coroutine_); }
+  void run() override { strand_->resume(coroutine_); }
 
   std::coroutine_handle<> coroutine_;
   Strand* strand_ = nullptr;

@@ -60,6 +60,7 @@ class ProcessGroup {
 
 struct SpawnOptions {
   std::vector<std::string> arguments;    // [0] is looked up in PATH unless it has a slash
+  std::string program;                   // run instead, when [0] is only its name
   std::vector<std::string> environment;  // "KEY=value", all of it
   std::string folder;                    // "" keeps ours
   // Handles the child gets, and the number each has there. 0, 1 and 2 are /dev/null unless given.

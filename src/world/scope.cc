@@ -34,7 +34,7 @@ void Scope::add(std::coroutine_handle<> root, bool fallible) {
   (last_ == nullptr ? first_ : last_->next_sibling_) = strand;
   last_ = strand;
   ++size_;
-  Executor::current().post(*strand);
+  strand->start();
 }
 
 void Scope::remove(Strand& strand) {

@@ -55,9 +55,9 @@ class Scope {
   Scope* outer_ = nullptr;
   Strand* first_ = nullptr;
   Strand* last_ = nullptr;
-  size_t size_ = 0;
   Join* joining_ = nullptr;
   std::optional<Error> error_;
+  uint32_t size_ = 0;
   bool cancelled_ = false;
 };
 

@@ -46,6 +46,10 @@ class Stream {
   // writing.
   Result<size_t> write_now(std::span<const Bytes> parts);
 
+  // A hint for streams that carry much: what is written shall wait in the caches of the processor
+  // and not in memory, if the other end is so near that this costs no speed.
+  virtual void keep_close() {}
+
   // Half-close: the other end reads what was written, then the end of the stream.
   virtual Result<void> shutdown_write() = 0;
   // The other end's credentials; Code::unsupported for what is not a Unix stream.

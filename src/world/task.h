@@ -8,7 +8,7 @@
 
 #include <coroutine>
 #include <exception>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "base/assert.h"
@@ -45,17 +45,28 @@ struct PromiseBase {
   [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
 
   std::coroutine_handle<> continuation;
-  bool starting = false;  // running inside the awaiter's await_suspend
+  bool starting = false;   // running inside the awaiter's await_suspend
+  bool has_value = false;  // of Promise<T>, which saves the room that an optional takes for it
 };
 
 template <class T>
 struct Promise : PromiseBase {
+  Promise() {}
+  ~Promise() {
+    if (has_value) value.~T();
+  }
+  Promise(const Promise&) = delete;
+  Promise& operator=(const Promise&) = delete;
+
   Task<T> get_return_object();
   template <class U = T>
   void return_value(U&& result) {
-    value.emplace(std::forward<U>(result));
+    std::construct_at(&value, std::forward<U>(result));
+    has_value = true;
   }
-  std::optional<T> value;
+  union {
+    T value;  // if it has one
+  };
 };
 
 template <>
@@ -94,7 +105,7 @@ class [[nodiscard]] Task {
       return !task_.done();
     }
     T await_resume() {
-      if constexpr (!std::is_void_v<T>) return std::move(*task_.promise().value);
+      if constexpr (!std::is_void_v<T>) return std::move(task_.promise().value);
     }
 
    private:

@@ -1,6 +1,8 @@
 #include "world/real/fd_stream.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,6 +23,12 @@ constexpr uint8_t kOperationsPerTurn = 32;
 constexpr int kSendsPerTurn = 16;
 // Parts handed to the kernel at once; far below its limit of 1,024, enough for frames in a batch.
 constexpr size_t kPartsPerSend = 64;
+
+// Of a connection that is kept close: the kernel counts twice as much, and lets that many bytes be
+// on their way. A core's second cache holds it; where a round trip is shorter than this, it is
+// enough for 5 GB/s.
+constexpr int kCloseBufferBytes = 256 << 10;
+constexpr uint32_t kCloseRoundTripUs = 100;
 
 constexpr uint32_t kReadEvents = EPOLLIN | EPOLLRDHUP;
 constexpr uint32_t kEndEvents = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
@@ -265,6 +273,15 @@ void FdStream::on_ready(uint32_t events) {
       listen_for_room(true);  // there is room: the next turn reports it again
     }
   }
+}
+
+void FdStream::keep_close() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (kind_ != Kind::tcp) return;
+  if (getsockopt(fd_.number(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  if (info.tcpi_rtt >= kCloseRoundTripUs) return;
+  setsockopt(fd_.number(), SOL_SOCKET, SO_SNDBUF, &kCloseBufferBytes, sizeof kCloseBufferBytes);
 }
 
 Result<void> FdStream::shutdown_write() {

@@ -27,6 +27,7 @@ class FdStream final : public Stream, private Watch {
                                               std::optional<int> flags_before = {});
   ~FdStream() override;
 
+  void keep_close() override;
   Result<void> shutdown_write() override;
   Result<Credentials> peer_credentials() const override;
 

@@ -129,7 +129,8 @@ Result<void> make_plan(const SpawnOptions& options, SpawnPlan& plan, PlanMemory&
   if (options.arguments.empty()) return fail(Code::invalid, "no command given");
   if (options.controlling_terminal && !options.new_session)
     return fail(Code::invalid, "only a new session can take a controlling terminal");
-  TRY(memory.path, find_program(options.arguments[0], options.environment, options.folder));
+  TRY(memory.path, find_program(options.program.empty() ? options.arguments[0] : options.program,
+                                options.environment, options.folder));
   TRY(memory.arguments, as_array(options.arguments));
   TRY(memory.environment, as_array(options.environment));
   TRY_DO(plan_descriptors(options, plan, memory));

@@ -156,6 +156,11 @@ uint64_t memory_in_use() {
   return info.uordblks + info.hblkhd;
 }
 
+uint64_t host_memory_bytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
 void restart_with(const char* variable, const char* value) {

@@ -37,6 +37,7 @@ uint64_t allow_most_open_files();
 void ignore_signals(std::span<const int> numbers);
 
 std::vector<std::string> own_environment();  // "KEY=value"
+uint64_t host_memory_bytes();                // of the machine
 unsigned usable_cores();                     // at least 1
 uint64_t memory_in_use();                    // bytes that were allocated and not freed
 

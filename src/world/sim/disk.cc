@@ -68,7 +68,7 @@ class SimFile final : public File {
 
   Task<Result<size_t>> read(uint64_t offset, MutableBytes into) override {
     CO_TRY_DO(co_await disk_.done("read", static_cast<double>(into.size()), latency_ns_));
-    co_return node_->body.read(offset, into);
+    co_return node_->body->read(offset, into);
   }
 
   // The bytes are in the host's memory at once; a crash meanwhile may keep a part.
@@ -78,34 +78,34 @@ class SimFile final : public File {
   }
 
   Task<Result<uint64_t>> append(Bytes bytes) override {
-    const uint64_t offset = node_->body.size();
+    const uint64_t offset = node_->body->size();
     CO_TRY_DO(put(offset, bytes));
     CO_TRY_DO(co_await disk_.done("append", static_cast<double>(bytes.size()), latency_ns_));
     co_return offset;
   }
 
   Task<Result<void>> sync() override {
-    const auto bytes = static_cast<double>(node_->body.unsynced_bytes());
+    const auto bytes = static_cast<double>(node_->body->unsynced_bytes());
     auto done = co_await disk_.done("sync", bytes, sync_ns_);
     if (done) {
-      node_->body.sync();
+      node_->body->sync();
     } else if (done.error().code() == Code::io) {
-      node_->body.sync_failed();
+      node_->body->sync_failed();
     }
     co_return done;
   }
 
   Task<Result<void>> truncate(uint64_t size) override {
     CO_TRY_DO(check_writable());
-    CO_TRY_DO(node_->body.resize(size));
+    CO_TRY_DO(node_->body->resize(size));
     co_return co_await disk_.done("truncate", 0, latency_ns_);
   }
 
-  Task<Result<uint64_t>> size() override { co_return node_->body.size(); }
+  Task<Result<uint64_t>> size() override { co_return node_->body->size(); }
 
   Result<std::unique_ptr<Mapping>> map(uint64_t offset, uint64_t size, bool writable) override {
     if (writable) TRY_DO(check_writable());
-    return node_->body.map(offset, size, writable);
+    return node_->body->map(offset, size, writable);
   }
 
  private:
@@ -117,7 +117,7 @@ class SimFile final : public File {
     TRY_DO(check_writable());
     TRY_DO(disk_.check_space());
     node_->modified_unix_ns = disk_.unix_ns();
-    return node_->body.write(offset, bytes);
+    return node_->body->write(offset, bytes);
   }
 
   SimDisk& disk_;
@@ -165,8 +165,8 @@ Task<Result<std::unique_ptr<File>>> SimDisk::open(std::string path, OpenOptions 
 Task<Result<FileInfo>> SimDisk::info(std::string path) {
   CO_TRY_DO(co_await done("info", 0, host_.simulator().costs().disk_latency_ns));
   CO_TRY(DiskNodePtr node, files_.find(path));
-  const unsigned permissions = node->directory ? 0755 : node->secret ? 0600 : 0644;
-  co_return FileInfo{node->directory, node->body.size(), node->modified_unix_ns, permissions};
+  const unsigned permissions = node->directory() ? 0755 : node->secret ? 0600 : 0644;
+  co_return FileInfo{node->directory(), node->size(), node->modified_unix_ns, permissions};
 }
 
 Task<Result<void>> SimDisk::rename(std::string from, std::string to) {
@@ -188,9 +188,10 @@ Task<Result<void>> SimDisk::make_directories(std::string path) {
 Task<Result<std::vector<std::string>>> SimDisk::list(std::string path) {
   CO_TRY_DO(co_await done("list", 0, host_.simulator().costs().disk_latency_ns));
   CO_TRY(DiskNodePtr node, files_.find(path));
-  if (!node->directory) co_return fail_errno(ENOTDIR, "list {}", path);
+  if (!node->directory()) co_return fail_errno(ENOTDIR, "list {}", path);
   std::vector<std::string> names;
-  for (const auto& [name, child] : node->names) names.push_back(name);
+  for (const DiskNames::Entry& entry : node->names.entries())
+    if (entry.now != nullptr) names.push_back(entry.name);
   for (std::string& name : host_.ports().sockets_in(path)) names.push_back(std::move(name));
   std::ranges::sort(names);
   co_return names;

@@ -1,5 +1,6 @@
 #include "world/sim/file_system.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "world/fault.h"
@@ -24,16 +25,46 @@ std::vector<std::string> split(const std::string& path) {
 
 Result<DiskNodePtr> child(const DiskNodePtr& directory, const std::string& name,
                           const std::string& path) {
-  if (!directory->directory) return fail_errno(ENOTDIR, "{}", path);
-  auto found = directory->names.find(name);
-  if (found == directory->names.end()) return fail_errno(ENOENT, "{}", path);
-  return found->second;
+  if (!directory->directory()) return fail_errno(ENOTDIR, "{}", path);
+  DiskNodePtr found = directory->names.find(name);
+  if (found == nullptr) return fail_errno(ENOENT, "{}", path);
+  return found;
 }
 
 }  // namespace
 
+DiskNodePtr DiskNames::find(const std::string& name) const {
+  const auto found = std::ranges::lower_bound(entries_, name, {}, &Entry::name);
+  return found == entries_.end() || found->name != name ? nullptr : found->now;
+}
+
+bool DiskNames::empty() const {
+  return std::ranges::all_of(entries_, [](const Entry& entry) { return entry.now == nullptr; });
+}
+
+void DiskNames::set(const std::string& name, DiskNodePtr node) {
+  set(name, &Entry::now, std::move(node));
+}
+
+void DiskNames::set_synced(const std::string& name, DiskNodePtr node) {
+  set(name, &Entry::synced, std::move(node));
+}
+
+void DiskNames::set(const std::string& name, DiskNodePtr Entry::* which, DiskNodePtr node) {
+  auto found = std::ranges::lower_bound(entries_, name, {}, &Entry::name);
+  if (found == entries_.end() || found->name != name)
+    found = entries_.insert(found, Entry{name, nullptr, nullptr});
+  (*found).*which = std::move(node);
+  if (found->now == nullptr && found->synced == nullptr) entries_.erase(found);
+}
+
+void DiskNames::forget_unsynced() {
+  for (Entry& entry : entries_) entry.now = entry.synced;
+  std::erase_if(entries_, [](const Entry& entry) { return entry.now == nullptr; });
+}
+
 FileSystem::FileSystem()
-    : space_(std::make_shared<DiskSpace>()), root_(std::make_shared<DiskNode>(space_, true)) {}
+    : space_(std::make_shared<DiskSpace>()), root_(std::make_shared<DiskNode>()) {}
 
 Result<DiskNodePtr> FileSystem::find(const std::string& path) const {
   DiskNodePtr node = root_;
@@ -53,47 +84,35 @@ Result<FileSystem::Name> FileSystem::locate(const std::string& path) const {
     TRY(DiskNodePtr next, child(name.directory, part, path));
     name.directory = std::move(next);
   }
-  if (!name.directory->directory) return fail_errno(ENOTDIR, "{}", path);
+  if (!name.directory->directory()) return fail_errno(ENOTDIR, "{}", path);
   return name;
 }
 
 void FileSystem::apply(Change change) {
-  for (size_t i = 0; i < change.names.size(); ++i) {
-    auto& names = change.names[i].directory->names;
-    if (change.nodes[i] == nullptr) {
-      names.erase(change.names[i].name);
-    } else {
-      names[change.names[i].name] = change.nodes[i];
-    }
-  }
+  for (size_t i = 0; i < change.names.size(); ++i)
+    change.names[i].directory->names.set(change.names[i].name, change.nodes[i]);
   unsynced_.push_back(std::move(change));
 }
 
 void FileSystem::make_durable(const Change& change) {
-  for (size_t i = 0; i < change.names.size(); ++i) {
-    auto& names = change.names[i].directory->synced_names;
-    if (change.nodes[i] == nullptr) {
-      names.erase(change.names[i].name);
-    } else {
-      names[change.names[i].name] = change.nodes[i];
-    }
-  }
+  for (size_t i = 0; i < change.names.size(); ++i)
+    change.names[i].directory->names.set_synced(change.names[i].name, change.nodes[i]);
 }
 
 Result<DiskNodePtr> FileSystem::open(const std::string& path, const OpenOptions& options) {
   TRY(Name name, locate(path));
-  auto found = name.directory->names.find(name.name);
-  if (found == name.directory->names.end()) {
+  DiskNodePtr node = name.directory->names.find(name.name);
+  if (node == nullptr) {
     if (!options.create) return fail_errno(ENOENT, "open {}", path);
-    auto node = std::make_shared<DiskNode>(space_, false);
+    node = std::make_shared<DiskNode>();
+    node->body = std::make_unique<FileBody>(space_);
     node->secret = options.secret;
     apply({{name}, {node}});
     return node;
   }
-  DiskNodePtr node = found->second;
   if (options.create && options.exclusive) return fail_errno(EEXIST, "open {}", path);
-  if (node->directory) return fail_errno(EISDIR, "open {}", path);
-  if (options.truncate && options.write) TRY_DO(node->body.resize(0));
+  if (node->directory()) return fail_errno(EISDIR, "open {}", path);
+  if (options.truncate && options.write) TRY_DO(node->body->resize(0));
   return node;
 }
 
@@ -101,13 +120,14 @@ Result<void> FileSystem::rename(const std::string& from, const std::string& to) 
   TRY(DiskNodePtr node, find(from));
   TRY(Name source, locate(from));
   TRY(Name target, locate(to));
-  auto replaced = target.directory->names.find(target.name);
-  if (replaced != target.directory->names.end()) {
-    const DiskNode& old = *replaced->second;
-    if (&old == node.get()) return {};
-    if (node->directory && !old.directory) return fail_errno(ENOTDIR, "rename {} to {}", from, to);
-    if (!node->directory && old.directory) return fail_errno(EISDIR, "rename {} to {}", from, to);
-    if (!old.names.empty()) return fail(Code::exists, "rename {} to {}: it has entries", from, to);
+  const DiskNodePtr old = target.directory->names.find(target.name);
+  if (old != nullptr) {
+    if (old == node) return {};
+    if (node->directory() && !old->directory())
+      return fail_errno(ENOTDIR, "rename {} to {}", from, to);
+    if (!node->directory() && old->directory())
+      return fail_errno(EISDIR, "rename {} to {}", from, to);
+    if (!old->names.empty()) return fail(Code::exists, "rename {} to {}: it has entries", from, to);
   }
   apply({{source, target}, {nullptr, node}});
   return {};
@@ -116,7 +136,7 @@ Result<void> FileSystem::rename(const std::string& from, const std::string& to) 
 Result<void> FileSystem::remove(const std::string& path) {
   TRY(DiskNodePtr node, find(path));
   TRY(Name name, locate(path));
-  if (node->directory && !node->names.empty()) return fail_errno(ENOTEMPTY, "remove {}", path);
+  if (node->directory() && !node->names.empty()) return fail_errno(ENOTEMPTY, "remove {}", path);
   apply({{name}, {nullptr}});
   return {};
 }
@@ -124,13 +144,13 @@ Result<void> FileSystem::remove(const std::string& path) {
 Result<void> FileSystem::make_directories(const std::string& path) {
   DiskNodePtr node = root_;
   for (const std::string& part : split(path)) {
-    auto found = node->names.find(part);
-    if (found != node->names.end()) {
-      if (!found->second->directory) return fail_errno(ENOTDIR, "make directory {}", path);
-      node = found->second;
+    DiskNodePtr found = node->names.find(part);
+    if (found != nullptr) {
+      if (!found->directory()) return fail_errno(ENOTDIR, "make directory {}", path);
+      node = std::move(found);
       continue;
     }
-    auto made = std::make_shared<DiskNode>(space_, true);
+    auto made = std::make_shared<DiskNode>();
     apply({{Name{node, part}}, {made}});
     node = made;
   }
@@ -139,13 +159,14 @@ Result<void> FileSystem::make_directories(const std::string& path) {
 
 Result<void> FileSystem::sync_directory(const std::string& path) {
   TRY(DiskNodePtr node, find(path));
-  if (!node->directory) return fail_errno(ENOTDIR, "sync {}", path);
+  if (!node->directory()) return fail_errno(ENOTDIR, "sync {}", path);
   std::erase_if(unsynced_, [&](const Change& change) {
     bool concerned = false;
     for (const Name& name : change.names) concerned |= name.directory == node;
     if (concerned) make_durable(change);
     return concerned;
   });
+  if (unsynced_.empty()) unsynced_.shrink_to_fit();
   return {};
 }
 
@@ -158,12 +179,12 @@ void FileSystem::crash(Random& luck) {
 }
 
 void FileSystem::forget_unsynced(DiskNode& directory, Random& luck) {
-  directory.names = directory.synced_names;
-  for (auto& [name, node] : directory.names) {
-    if (node->directory) {
-      forget_unsynced(*node, luck);
+  directory.names.forget_unsynced();
+  for (const DiskNames::Entry& entry : directory.names.entries()) {
+    if (entry.now->directory()) {
+      forget_unsynced(*entry.now, luck);
     } else {
-      node->body.crash(luck);
+      entry.now->body->crash(luck);
     }
   }
 }

@@ -1,13 +1,13 @@
 // Files in memory that remember what would survive a loss of power.
 //
-// A file has its contents and what was synced of them. At a crash, each sector that differs keeps
-// either, by luck: all lost, all kept, a prefix, or torn. A directory has its names and those
-// synced; un-synced changes of names survive as a prefix of the order they were made in, each
-// whole (a rename is never half done). A sync that failed leaves its bytes un-synced for good, as
-// Linux does: only writing them again helps.
+// A file has its contents and what was synced of them, which is a copy only where it differs from
+// the contents' beginning. At a crash, each sector that differs keeps either, by luck: all lost,
+// all kept, a prefix, or torn. A directory has its names and those synced; un-synced changes of
+// names survive as a prefix of the order they were made in, each whole (a rename is never half
+// done). A sync that failed leaves its bytes un-synced for good, as Linux does: only writing them
+// again helps.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,29 +52,55 @@ class FileBody {
     void add(uint64_t first, uint64_t last);
   };
   Result<void> reserve(uint64_t size);
+  void set_capacity(uint64_t capacity);
+  void will_change(uint64_t begin);
+  void sync_part();
   void changed(uint64_t begin, uint64_t end);
+  uint64_t synced_size() const { return synced_ ? synced_->size() : synced_size_; }
 
   std::shared_ptr<DiskSpace> space_;
   std::shared_ptr<std::byte[]> data_;
   uint64_t size_ = 0;
   uint64_t capacity_ = 0;
-  std::vector<std::byte> synced_;
-  Range unsynced_;  // what sync() writes
-  Range differs_;   // where contents and synced may differ
+  std::unique_ptr<std::vector<std::byte>> synced_;
+  uint64_t synced_size_ = 0;  // without a copy: so much of the contents is synced
+  Range unsynced_;            // what sync() writes
+  Range differs_;             // where contents and synced may differ
   bool mapped_writable_ = false;
 };
 
+struct DiskNode;
+using DiskNodePtr = std::shared_ptr<DiskNode>;
+
+// The names in a directory, and what they name now and after a loss of power.
+class DiskNames {
+ public:
+  struct Entry {
+    std::string name;
+    DiskNodePtr now;     // or nullptr
+    DiskNodePtr synced;  // or nullptr
+  };
+  DiskNodePtr find(const std::string& name) const;
+  bool empty() const;
+  void set(const std::string& name, DiskNodePtr node);
+  void set_synced(const std::string& name, DiskNodePtr node);
+  void forget_unsynced();
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of their names
+
+ private:
+  void set(const std::string& name, DiskNodePtr Entry::* which, DiskNodePtr node);
+  std::vector<Entry> entries_;
+};
+
 struct DiskNode {
-  explicit DiskNode(std::shared_ptr<DiskSpace> space, bool directory)
-      : directory(directory), body(std::move(space)) {}
-  bool directory;
+  bool directory() const { return body == nullptr; }
+  uint64_t size() const { return directory() ? 0 : body->size(); }
+
   bool secret = false;
   int64_t modified_unix_ns = 0;
-  FileBody body;  // of a file
-  std::map<std::string, std::shared_ptr<DiskNode>> names;
-  std::map<std::string, std::shared_ptr<DiskNode>> synced_names;
+  std::unique_ptr<FileBody> body;  // of a file
+  DiskNames names;                 // of a directory
 };
-using DiskNodePtr = std::shared_ptr<DiskNode>;
 
 class FileSystem {
  public:

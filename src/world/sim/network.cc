@@ -107,8 +107,7 @@ Result<void> SimListener::bind(Address address) {
 
 Task<Result<std::unique_ptr<Stream>>> SimListener::accept() {
   Accept accept(*this);
-  auto result = co_await accept;
-  co_return result;
+  co_return co_await accept;
 }
 
 bool SimListener::offer(std::unique_ptr<SimStream> stream) {

@@ -6,18 +6,27 @@
 #include "world/sim/simulator.h"
 
 namespace tutti {
+namespace {
+
+std::string in_one_piece(const std::vector<std::string>& entries) {
+  size_t size = 0;
+  for (const std::string& entry : entries) size += entry.size() + 1;
+  std::string piece;
+  piece.reserve(size);
+  for (const std::string& entry : entries) piece.append(entry).push_back('\0');
+  return piece;
+}
+
+}  // namespace
 
 SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, uid_t user)
     : host_(host),
       pid_(pid),
       user_(user),
-      arguments_(options.arguments),
+      arguments_(in_one_piece(options.arguments)),
+      environment_(in_one_piece(options.environment)),
       network_(host, pid, user),
       processes_(host, pid, user) {
-  size_t size = 0;
-  for (const std::string& entry : options.environment) size += entry.size() + 1;
-  environment_.reserve(size);
-  for (const std::string& entry : options.environment) environment_.append(entry).push_back('\0');
   handles_.reserve(options.inherit.size());
   for (const SpawnOptions::Inherit& inherit : options.inherit)
     handles_.emplace_back(inherit.number, host.handles().duplicate(*inherit.handle));
@@ -28,6 +37,14 @@ SimProcess::~SimProcess() { scope_.kill(); }
 Channel<int>& SimProcess::signals() {
   if (signals_ == nullptr) signals_ = std::make_unique<Channel<int>>(kSignalsKept);
   return *signals_;
+}
+
+std::vector<std::string> SimProcess::arguments() const {
+  std::vector<std::string> arguments;
+  for (const char* at = arguments_.data(); at != arguments_.data() + arguments_.size();
+       at += arguments.back().size() + 1)
+    arguments.emplace_back(at);
+  return arguments;
 }
 
 std::string_view SimProcess::variable(std::string_view key) const {
@@ -78,7 +95,7 @@ void SimProcess::Life::fire() {
 }
 
 Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
-  const Simulator::ProcessProgram* program = simulator.find_process(process.arguments_[0]);
+  const Simulator::ProcessProgram* program = simulator.find_process(std::string(process.command()));
   Task<int> work = (*program)(process);
   const int code = co_await std::move(work);
   process.host_.process_table().end(process.pid_, code, 0);

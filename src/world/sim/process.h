@@ -31,13 +31,19 @@ class SimProcess final : public World {
   uid_t user() const { return user_; }
   SimHost& host() { return host_; }
   Scope& scope() { return scope_; }
-  const std::vector<std::string>& arguments() const { return arguments_; }
+  std::vector<std::string> arguments() const;
+  std::string_view command() const {
+    return std::string_view(arguments_).substr(0, arguments_.find('\0'));
+  }
   // The value of KEY, or "" when it is not set.
   std::string_view variable(std::string_view key) const;
 
   // A handle it was started with, by the number it has here; once each.
   Result<Handle> take_handle(int number);
   Result<std::unique_ptr<Stream>> take_stream(int number);
+
+  // A signal has ended it, and its last moment comes after this.
+  bool dying() const { return life_.ending(); }
 
   // From now on this signal is given by next_signal() instead of ending the process.
   void catch_signal(int number) { caught_ |= uint64_t{1} << number; }
@@ -68,8 +74,9 @@ class SimProcess final : public World {
   SimHost& host_;
   pid_t pid_;
   uid_t user_;
-  std::vector<std::string> arguments_;
-  std::string environment_;  // as in memory: each entry with a zero behind it
+  // As in memory: each with a zero behind it.
+  std::string arguments_;
+  std::string environment_;
   std::vector<std::pair<int, Handle>> handles_;
   uint64_t caught_ = 0;
   std::unique_ptr<Channel<int>> signals_;  // when it is first asked for

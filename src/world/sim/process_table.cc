@@ -65,7 +65,8 @@ Result<void> ProcessTable::signal(pid_t pid, int number) {
 void ProcessTable::end(pid_t pid, int code, int signal) {
   Entry& entry = entries_.at(pid);
   if (!entry.stuck) return entry.process->life_.end(code, signal);
-  if (!entry.late_end) entry.late_end = Exit{.code = code, .signal = signal};
+  if (entry.exit == nullptr)
+    entry.exit = std::make_unique<Exit>(Exit{.code = code, .signal = signal});
 }
 
 Result<void> ProcessTable::kill_for_memory(pid_t pid) {
@@ -79,8 +80,8 @@ void ProcessTable::set_stuck(pid_t pid, bool stuck) {
   if (found == entries_.end() || found->second.process == nullptr) return;
   Entry& entry = found->second;
   entry.stuck = stuck;
-  if (!stuck && entry.late_end)
-    entry.process->life_.end(entry.late_end->code, entry.late_end->signal);
+  if (!stuck && entry.exit != nullptr)
+    entry.process->life_.end(entry.exit->code, entry.exit->signal);
 }
 
 char ProcessTable::state_of(pid_t pid) const {
@@ -97,7 +98,7 @@ Result<void> ProcessTable::signal_family(pid_t leader, int number) {
 
 void ProcessTable::ended(pid_t pid, const Exit& exit) {
   Entry& entry = entries_.at(pid);
-  entry.exit = exit;
+  entry.exit = std::make_unique<Exit>(exit);
   std::unique_ptr<SimProcess> process = std::move(entry.process);
   process.reset();
   subreapers_.erase(pid);
@@ -166,14 +167,14 @@ bool ProcessTable::alive(pid_t pid) const {
 std::string ProcessTable::name_of(pid_t pid) const {
   auto found = entries_.find(pid);
   if (found == entries_.end() || found->second.process == nullptr) return "";
-  return found->second.process->arguments()[0];
+  return std::string(found->second.process->command());
 }
 
 Result<Exit> ProcessTable::exit_of(pid_t pid) const {
   auto found = entries_.find(pid);
   if (found == entries_.end() || found->second.process != nullptr)
     return fail_errno(ECHILD, "wait for process {}", pid);
-  return found->second.exit;
+  return *found->second.exit;
 }
 
 std::vector<pid_t> ProcessTable::descendants(pid_t pid, std::span<const pid_t> spare) const {

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -62,7 +61,7 @@ class ProcessTable {
  private:
   struct Entry {
     std::unique_ptr<SimProcess> process;  // while it runs
-    Exit exit;
+    std::unique_ptr<Exit> exit;           // when it has ended, or will once it is stuck no more
     pid_t parent = 0;
     pid_t family = 0;  // the number of who began its session
     std::string group;
@@ -70,7 +69,6 @@ class ProcessTable {
     int parent_death_signal = 0;
     bool owned = false;
     bool stuck = false;
-    std::optional<Exit> late_end;  // that came while it was stuck
   };
   pid_t reaper_of(pid_t pid) const;
   void orphan_children(pid_t pid);
