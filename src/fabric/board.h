@@ -1,0 +1,70 @@
+// What a rank shows the other ranks of its host: one Board at the beginning of its part of the
+// heap. Only its rank writes it (and rings the bells of others); everybody reads it, also from
+// outside and after the rank's death. docs/fabric.md is the manual.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/call_kind.h"
+#include "fabric/flight.h"
+
+namespace tutti {
+
+// One tick of a group: what a rank brings along. A cache line, so that arriving costs one.
+struct alignas(64) BoardCall {
+  std::atomic<uint32_t> tick;  // written last
+  CallKind kind;
+  DType type;
+  ReduceOp op;
+  uint8_t parts;      // entries of the table in `small`, if any
+  uint64_t elements;  // as the kind has it
+  uint64_t input;     // offset in the heap; kInSmall: in `small`
+  uint64_t output;    // offset in the heap, or kPrivate
+  uint32_t root;
+  uint32_t site;       // of FlightRecord::sites
+  uint32_t call;       // which call of the group this is
+  uint32_t lanes;      // of a reduction
+  uint64_t signature;  // equal for all ranks that mean the same call
+};
+static_assert(sizeof(BoardCall) == 64);
+
+constexpr uint64_t kInSmall = ~uint64_t{0};
+constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
+
+constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it
+
+// A rank's side of a group. Two of everything: a rank is at most one tick ahead of the slowest.
+struct BoardGroup {
+  alignas(64) std::atomic<uint64_t> key;  // of group and epoch; 0 when free
+  std::atomic<uint32_t> failed;           // not 0: it gave up at this tick, see `failure`
+  alignas(64) BoardCall calls[2];
+  alignas(64) std::byte small[2][kSmallBytes];
+  char failure[256];
+};
+
+constexpr uint32_t kBoardMagic = 0x44524254;  // "TBRD"
+constexpr uint32_t kBoardLayout = 2;
+constexpr uint32_t kNotParked = 0;
+constexpr uint32_t kParkedForAny = ~0U;
+
+struct Board {
+  std::atomic<uint32_t> magic;
+  uint32_t layout;
+  std::atomic<uint64_t> epoch;  // in which the rest holds; 0 while it is written
+  std::atomic<uint64_t> gang;   // hash of the names of job and role
+  std::atomic<uint32_t> rank;
+  uint32_t world_size;
+  uint32_t process;  // as the control page numbers it
+  std::atomic<int32_t> pid;
+  std::atomic<uint32_t> left;                // not 0: its process took its leave
+  alignas(64) std::atomic<uint32_t> parked;  // 1 + the slot it sleeps for, kParkedForAny, or 0
+  FlightRecord flight;  // each call in words, for who asks what everybody waits for
+  BoardGroup groups[kMostGroups];
+};
+
+constexpr uint64_t kBoardBytes = 8 << 20;  // mostly never touched
+static_assert(sizeof(Board) <= kBoardBytes);
+
+}  // namespace tutti

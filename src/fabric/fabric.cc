@@ -1,0 +1,481 @@
+#include "fabric/fabric.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "fabric/group.h"
+
+namespace tutti {
+
+namespace {
+
+// Looks before yielding, and yields before sleeping, when every rank has a core: some tens of
+// microseconds, which is what a sleeper takes to wake. With fewer cores than ranks whoever spins
+// keeps the other from coming.
+constexpr int kSpins = 500;
+constexpr int kYields = 200;
+constexpr int kSpinsShared = 20;
+constexpr int kYieldsShared = 200;
+// Between looks at everything that may go wrong, while spinning.
+constexpr int kLooksBetweenChecks = 64;
+// A bell that was not rung, since its ringer died first, is missed for so long at most.
+constexpr Duration kLongestSleep = 20ms;
+// One that failed looks as if it had finished, until its keeper gives its page to its successor.
+constexpr Duration kFinishedPatience = 2s;
+// Before the cluster is asked again who is where.
+constexpr Duration kWiringPause = 10ms;
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+uint64_t key_of(uint64_t epoch, const std::vector<uint32_t>& ranks, uint32_t ordinal) {
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(&epoch, 1)));
+  hasher.update(std::as_bytes(std::span(&ordinal, 1)));
+  hasher.update(std::as_bytes(std::span(ranks)));
+  return hasher.digest64() | 1;  // never 0
+}
+
+}  // namespace
+
+// Shows our board, and looks for those of the others.
+class Fabric::Joining final : public Pending {
+ public:
+  explicit Joining(Fabric& fabric) : fabric_(fabric), looked_(fabric.world_size()) {}
+
+  Result<bool> advance() override {
+    const tutti_control_page& page = fabric_.page();
+    const uint64_t now = tutti_control_epoch(&page);
+    if (tutti_control_aborted(&page, now) != 0) return false;  // the next is about to begin
+    if (now != fabric_.epoch_) show(now);
+    TRY(const bool known, find_nodes());
+    if (!known) return false;
+    for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) look(slot);
+    if (std::ranges::count(looked_, true) != std::ssize(looked_)) return look_for_finished();
+    if (group_ == nullptr) TRY_DO(meet());
+    if (!group_->find_members()) return false;
+    return !group_->wide() || meet_hosts();
+  }
+
+  std::string missing() const override {
+    std::string ranks;
+    for (uint32_t rank = 0; rank < looked_.size(); ++rank)
+      if (!looked_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+    if (ranks.empty()) return "ranks that leave an earlier epoch";
+    return fmt::format("ranks {} of {}", ranks, looked_.size());
+  }
+
+  // Who has returned 0 does not come back, unlike who failed: that one's page is given to another.
+  Result<bool> look_for_finished() {
+    std::vector<uint32_t> finished;
+    for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) {
+      const Board& board = fabric_.heap_->board(slot);
+      if (board.magic == kBoardMagic && board.gang == fabric_.options_.gang &&
+          board.left.load() != 0 && board.pid == fabric_.page_of(slot).pid)
+        finished.push_back(board.rank);
+    }
+    const Instant now = fabric_.parking_.now();
+    if (finished.empty()) finished_since_ = kNever;
+    finished_since_ = std::min(finished_since_, now);
+    if (finished.empty() || now - finished_since_ < kFinishedPatience) return false;
+    std::ranges::sort(finished);
+    return fail(Code::not_found, "ranks {} have finished and left; there is nothing to join",
+                fmt::join(finished, ", "));
+  }
+
+  std::shared_ptr<Group> take() { return std::move(group_); }
+
+  void abandon() override {
+    if (finding_ != nullptr && !finding_->done()) {
+      finding_->cancel();
+      finding_->wait();
+    }
+    if (barrier_ != nullptr) barrier_->abandon();
+  }
+
+ private:
+  // Who is where, as the cluster says; ranks elsewhere need not be looked for.
+  Result<bool> find_nodes() {
+    if (fabric_.options_.wiring == nullptr || known_) return true;
+    if (finding_ == nullptr) {
+      Wiring* wiring = fabric_.options_.wiring;
+      found_ = std::make_shared<std::vector<uint32_t>>();
+      finding_ = fabric_.on_engine([wiring, found = found_, epoch = fabric_.epoch_] {
+        return begin_epoch(*wiring, found, epoch);
+      });
+    }
+    if (!finding_->done()) return false;
+    const Result<void> outcome = finding_->result();
+    if (!outcome) {
+      const Code code = outcome.error().code();
+      if (code == Code::cancelled || code == Code::unavailable) return retry();
+      return fail(outcome.error());
+    }
+    if (found_->size() != looked_.size())
+      return fail(Code::internal, "the table of the gang has {} ranks, not {}", found_->size(),
+                  looked_.size());
+    fabric_.nodes_ = *found_;
+    const uint32_t here = fabric_.node_of(fabric_.rank());
+    for (uint32_t rank = 0; rank < looked_.size(); ++rank) {
+      if (fabric_.node_of(rank) == here) continue;
+      fabric_.peers_[rank] = {.process = fabric_.page().rank - fabric_.rank() + rank};
+      looked_[rank] = true;
+    }
+    known_ = true;
+    return true;
+  }
+
+  // The page will soon tell of another epoch; if not, the same is tried again.
+  bool retry() {
+    const Instant now = fabric_.parking_.now();
+    if (retry_at_ == kNever) retry_at_ = now + kWiringPause;
+    if (now < retry_at_) return false;
+    retry_at_ = kNever;
+    finding_ = nullptr;
+    return false;
+  }
+
+  static Task<Result<void>> begin_epoch(Wiring& wiring,
+                                        std::shared_ptr<std::vector<uint32_t>> found,
+                                        uint64_t epoch) {
+    auto nodes = co_await wiring.begin_epoch(epoch);
+    if (!nodes) co_return fail(std::move(nodes).error());
+    *found = *std::move(nodes);
+    co_return Result<void>{};
+  }
+
+  // Those of this host are here; now all of them.
+  Result<bool> meet_hosts() {
+    if (barrier_ == nullptr) {
+      TRY(barrier_, group_->start({.kind = CallKind::barrier, .site = "join"}));
+    }
+    return barrier_->advance();
+  }
+
+  void show(uint64_t epoch) {
+    Board& board = fabric_.board();
+    board.epoch.store(0);
+    board.magic = kBoardMagic;
+    board.layout = kBoardLayout;
+    board.gang = fabric_.options_.gang;
+    board.rank = fabric_.rank();
+    board.world_size = fabric_.world_size();
+    board.process = fabric_.page().rank;
+    board.pid = fabric_.page().pid;
+    board.left.store(0);
+    for (BoardGroup& group : board.groups) {
+      if (group.key.load() == 0) break;  // they are taken in order
+      group.key.store(0);
+      group.failed.store(0);
+    }
+    fabric_.flight_.begin_epoch(
+        epoch,
+        {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
+    fabric_.next_group_ = 0;
+    fabric_.made_.clear();
+    fabric_.epoch_ = epoch;
+    board.epoch.store(epoch);
+    for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) fabric_.ring(slot);
+    looked_.assign(looked_.size(), false);
+    if (finding_ != nullptr) finding_->cancel();
+    finding_ = nullptr;
+    known_ = false;
+    retry_at_ = kNever;
+    barrier_ = nullptr;
+    group_ = nullptr;
+  }
+
+  void look(uint32_t slot) {
+    const Board& board = fabric_.heap_->board(slot);
+    if (board.epoch.load() != fabric_.epoch_ || board.magic != kBoardMagic ||
+        board.gang != fabric_.options_.gang || board.rank >= looked_.size())
+      return;
+    fabric_.peers_[board.rank] = {.slot = slot, .process = board.process, .pid = board.pid};
+    looked_[board.rank] = true;
+  }
+
+  Result<void> meet() {
+    std::vector<uint32_t> all(fabric_.world_size());
+    for (uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
+    const uint64_t key = key_of(fabric_.epoch_, all, 0);
+    group_ = std::shared_ptr<Group>(new Group(fabric_, "world", std::move(all), key));
+    return group_->claim();
+  }
+
+  Fabric& fabric_;
+  std::vector<bool> looked_;
+  std::shared_ptr<Group> group_;
+  Instant finished_since_ = kNever;
+  // Of several hosts.
+  bool known_ = false;  // who is where
+  std::shared_ptr<std::vector<uint32_t>> found_;
+  std::shared_ptr<EngineJob> finding_;
+  Instant retry_at_ = kNever;
+  std::shared_ptr<Operation> barrier_;
+};
+
+Task<void> Pending::abandon(World&) {
+  abandon();
+  co_return;
+}
+
+Result<std::unique_ptr<Fabric>> Fabric::open(Parking& parking, FabricOptions options) {
+  if (options.world_size == 0 || options.rank >= options.world_size)
+    return fail(Code::invalid, "rank {} of {} cannot be", options.rank, options.world_size);
+  const uint64_t slots = options.control->bytes().size() / TUTTI_CONTROL_BYTES;
+  if (options.slot >= slots)
+    return fail(Code::invalid, "there is no control page {} among {}", options.slot, slots);
+  TRY(auto heap,
+      Heap::open(parking, std::move(options.heap), static_cast<uint32_t>(slots), options.slot));
+  auto fabric = std::unique_ptr<Fabric>(new Fabric(parking, std::move(options), std::move(heap)));
+  if (fabric->page().magic != TUTTI_CONTROL_MAGIC)
+    return fail(Code::corrupt, "there is no control page at {}", fabric->options_.slot);
+  fabric->board().parked.store(kNotParked);  // whoever slept here before is gone
+  fabric->flight_.wait_in(kWaitsForNothing);
+  fabric->announce_flight();
+  return fabric;
+}
+
+Fabric::Fabric(Parking& parking, FabricOptions options, std::unique_ptr<Heap> heap)
+    : parking_(parking),
+      options_(std::move(options)),
+      heap_(std::move(heap)),
+      flight_(parking_, board().flight),
+      peers_(options_.world_size),
+      spins_(options_.cores >= options_.world_size) {}
+
+Fabric::~Fabric() { leave(); }
+
+void Fabric::leave() {
+  for (const auto& job : std::exchange(telling_, {})) job->wait();
+  if (std::exchange(epoch_, 0) == 0) return;
+  board().left.store(1);
+  flight_.leave();
+  board().epoch.store(0);
+  for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
+}
+
+tutti_control_page& Fabric::page_of(uint32_t slot) const {
+  return *reinterpret_cast<tutti_control_page*>(options_.control->bytes().data() +
+                                                uint64_t{slot} * TUTTI_CONTROL_BYTES);
+}
+
+std::atomic<uint32_t>& Fabric::bell(uint32_t slot) const {
+  return reinterpret_cast<std::atomic<uint32_t>&>(page_of(slot).word);
+}
+
+// For who copies it from outside.
+void Fabric::announce_flight() {
+  const uint64_t offset = *heap_->find(&board().flight, sizeof(FlightRecord));
+  tutti_control_set_record(&page(), offset, sizeof(FlightRecord), kFlightBriefBytes);
+}
+
+// What was begun goes on when join() is called again after its time was up: others may have found
+// the group that we showed them.
+Fabric::Joining& Fabric::joining() {
+  world_ = nullptr;
+  if (joining_ == nullptr) joining_ = std::make_unique<Joining>(*this);
+  return *joining_;
+}
+
+Result<void> Fabric::join(Duration timeout) {
+  TRY_DO(wait(joining(), parking_.now() + timeout));
+  return finish_joining();
+}
+
+Task<Result<void>> Fabric::join(World& world, Duration timeout) {
+  Joining& pending = joining();
+  const Instant deadline = parking_.now() + timeout;
+  auto waited = co_await wait(world, pending, deadline);
+  if (!waited) co_return waited;
+  co_return finish_joining();
+}
+
+// All ranks have left whatever they did before, so nobody uses our predecessor's scratch.
+Result<void> Fabric::finish_joining() {
+  world_ = joining_->take();
+  joining_ = nullptr;
+  if (!std::exchange(scratch_cleared_, true)) heap_->clear_scratch();
+  return {};
+}
+
+Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+  if (world_ == nullptr) return fail(Code::invalid, "join() comes before group()");
+  std::vector<uint32_t> sorted = ranks;
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end() || sorted.empty() ||
+      sorted.back() >= world_size())
+    return fail(Code::invalid, "a group has different ranks from 0 to {}", world_size() - 1);
+  if (std::ranges::find(ranks, rank()) == ranks.end())
+    return fail(Code::invalid, "rank {} is not in the group it asks for", rank());
+  const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
+  const uint64_t key = key_of(epoch_, ranks, ordinal);
+  auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
+  TRY_DO(made->meet());
+  return made;
+}
+
+bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }
+
+std::vector<uint32_t> Fabric::lost() const {
+  tutti_control_dead dead;
+  tutti_control_read_dead(&page_of(options_.slot), &dead);
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (tutti_control_is_dead(&dead, peers_[rank].process) != 0) {
+      ranks.push_back(rank);
+      continue;
+    }
+    if (node_of(rank) != node_of(this->rank())) continue;
+    const Board& board = heap_->board(peers_[rank].slot);
+    const bool elsewhere = board.epoch.load() != epoch_;
+    const bool replaced = elsewhere && board.pid != peers_[rank].pid;
+    const bool left = elsewhere && board.left.load() != 0;
+    if (replaced || left) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Error Fabric::epoch_error() const {
+  const auto ranks = lost();
+  if (ranks.empty())
+    return {Code::unavailable, fmt::format("epoch {} is over; join the next", epoch_)};
+  return {Code::unavailable,
+          fmt::format("lost {} {}; join the next epoch", ranks.size() == 1 ? "rank" : "ranks",
+                      fmt::join(ranks, ", "))};
+}
+
+Result<void> Fabric::check(const Pending& pending, Instant deadline) {
+  if (world_ != nullptr && over()) return fail(epoch_error());
+  if (parking_.now() < deadline) return {};
+  return fail(Code::deadline, "the time is up; missing: {}", pending.missing());
+}
+
+Result<void> Fabric::wait(Pending& pending, Instant deadline) {
+  auto waited = wait_for_end(pending, deadline);
+  if (!waited && waited.error().code() != Code::deadline) pending.abandon();
+  return waited;
+}
+
+Result<void> Fabric::wait_for_end(Pending& pending, Instant deadline) {
+  const int spins = spins_ ? kSpins : kSpinsShared;
+  const int yields = spins_ ? kYields : kYieldsShared;
+  for (int look = 1;; ++look) {
+    TRY(const bool done, pending.advance());
+    if (done) {
+      flight_.wait_in(kWaitsForNothing);
+      return {};
+    }
+    if (pending.busy()) {
+      TRY_DO(check(pending, deadline));
+      look = 0;
+      continue;
+    }
+    // Whoever gives up waiting is still shown here: it is what the rank did last.
+    if (look == spins + 1) flight_.wait_in(pending.waits_in());
+    if (look % kLooksBetweenChecks == 0 || look > spins) TRY_DO(check(pending, deadline));
+    if (look <= spins) {
+      pause_processor();
+    } else if (look <= spins + yields) {
+      parking_.yield();
+    } else {
+      break;
+    }
+  }
+  Board& own = board();
+  while (true) {
+    const uint32_t seen = bell(options_.slot).load(std::memory_order_acquire);
+    const uint32_t whom = pending.waits_for();
+    own.parked.store(whom, std::memory_order_seq_cst);
+    auto advanced = pending.advance();
+    // Somebody else is to be waited for by now, who has not seen that we do: look again.
+    if (advanced.has_value() && !*advanced && !pending.busy() && pending.waits_for() != whom)
+      continue;
+    if (advanced.has_value() && !*advanced) {
+      auto checked = check(pending, deadline);
+      if (!checked) advanced = fail(std::move(checked).error());
+    }
+    if (!advanced.has_value() || *advanced) {
+      own.parked.store(kNotParked, std::memory_order_relaxed);
+      if (!advanced.has_value()) return fail(std::move(advanced).error());
+      flight_.wait_in(kWaitsForNothing);
+      return {};
+    }
+    if (!pending.busy())
+      parking_.park(bell(options_.slot), seen, std::min(deadline, parking_.now() + kLongestSleep));
+    own.parked.store(kNotParked, std::memory_order_relaxed);
+  }
+}
+
+Task<Result<void>> Fabric::wait(World& world, Pending& pending, Instant deadline) {
+  auto waited = co_await wait_for_end(world, pending, deadline);
+  if (!waited && waited.error().code() != Code::deadline) co_await pending.abandon(world);
+  co_return waited;
+}
+
+Task<Result<void>> Fabric::wait_for_end(World& world, Pending& pending, Instant deadline) {
+  flight_.wait_in(pending.waits_in());
+  while (true) {
+    const uint32_t seen = bell(options_.slot).load();
+    board().parked.store(kParkedForAny);
+    auto advanced = pending.advance();
+    if (advanced.has_value() && !*advanced) {
+      auto checked = check(pending, deadline);
+      if (!checked) advanced = fail(std::move(checked).error());
+    }
+    if (!advanced.has_value() || *advanced) {
+      board().parked.store(kNotParked);
+      if (!advanced.has_value()) co_return fail(std::move(advanced).error());
+      flight_.wait_in(kWaitsForNothing);
+      co_return Result<void>{};
+    }
+    if (pending.busy()) {
+      auto rested = co_await world.clock().sleep(Duration(0));
+      if (!rested) co_return fail(std::move(rested).error());
+      continue;
+    }
+    const Instant until = std::min(deadline, parking_.now() + kLongestSleep);
+    auto woken = co_await world.memory().wait(bell(options_.slot), seen, until);
+    if (!woken && woken.error().code() != Code::deadline) co_return fail(std::move(woken).error());
+  }
+}
+
+std::shared_ptr<EngineJob> Fabric::on_engine(std::function<Task<Result<void>>()> make) {
+  return EngineJob::begin(*options_.engine, std::move(make), [this] { ring_ourselves(); });
+}
+
+static Task<Result<void>> refuse(Transport& transport, std::vector<uint32_t> ranks, uint64_t scope,
+                                 Error why) {
+  co_await transport.refuse(std::move(ranks), scope, std::move(why));
+  co_return Result<void>{};
+}
+
+void Fabric::tell_others(std::vector<uint32_t> ranks, uint64_t scope, Error why) {
+  std::erase_if(telling_, [](const auto& job) { return job->done(); });
+  telling_.push_back(on_engine(
+      [transport = &transport(), ranks = std::move(ranks), scope, why = std::move(why)] mutable {
+        return refuse(*transport, std::move(ranks), scope, std::move(why));
+      }));
+}
+
+// From the engine.
+void Fabric::ring_ourselves() {
+  if (board().parked.load(std::memory_order_seq_cst) == kNotParked) return;
+  bell(options_.slot).fetch_add(1, std::memory_order_release);
+  parking_.wake_all(bell(options_.slot));
+}
+
+void Fabric::ring(uint32_t slot) {
+  if (slot == options_.slot) return;
+  const uint32_t parked = heap_->board(slot).parked.load(std::memory_order_seq_cst);
+  if (parked != kParkedForAny && parked != 1 + options_.slot) return;
+  bell(slot).fetch_add(1, std::memory_order_release);
+  parking_.wake_all(bell(slot));
+}
+
+}  // namespace tutti

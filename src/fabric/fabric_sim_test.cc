@@ -1,0 +1,175 @@
+// Ranks of one or several simulated hosts, killed at random moments, again and again: no wrong sum,
+// no hang, and the same for the same seed.
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "fabric/plan.h"
+#include "fabric/sim_gang_test.h"
+
+namespace tutti {
+namespace {
+
+// What ranks do in these tests: sums, from the round that not all have done.
+struct Rounds {
+  uint64_t count = 60;
+  uint64_t sums = 0;
+  bool turns = false;  // also reshards
+  bool large = false;
+
+  Task<Result<void>> go_on(Fabric& fabric, World& world) {
+    Group& group = *fabric.world();
+    uint64_t round = done_[fabric.rank()];
+    auto* oldest = reinterpret_cast<std::byte*>(&round);
+    Call least{.kind = CallKind::all_reduce,
+               .type = DType::i64,
+               .op = ReduceOp::min,
+               .elements = 1,
+               .input = oldest,
+               .output = oldest};
+    auto agreed = co_await call_in(world, group, std::move(least));
+    if (!agreed) co_return agreed;
+    for (; round < count; ++round) {
+      auto summed = co_await sum(fabric, world, round);
+      if (!summed) co_return summed;
+      if (turns) {
+        auto turned = co_await turn(fabric, world, 1 + round * 2'654'435'761 % 20'000);
+        if (!turned) co_return turned;
+      }
+      done_[fabric.rank()] = round + 1;
+      const Duration pause((fabric.rank() * 7919 + round * 104'729) % 400'000);
+      auto slept = co_await world.clock().sleep(pause);
+      if (!slept) co_return slept;
+    }
+    Call barrier;  // all have done the last one
+    auto met = co_await call_in(world, group, std::move(barrier));
+    co_return met;
+  }
+
+  explicit Rounds(uint32_t ranks, uint64_t rounds) : count(rounds), done_(ranks) {}
+
+ private:
+  Task<Result<void>> sum(Fabric& fabric, World& world, uint64_t round) {
+    const uint64_t elements = 1 + round * 2'654'435'761 % 20'000;
+    std::vector<int64_t> data(elements);
+    for (uint64_t i = 0; i < elements; ++i)
+      data[i] = static_cast<int64_t>((fabric.rank() + 1) * (i + round));
+    auto* bytes = reinterpret_cast<std::byte*>(data.data());
+    Call call{.kind = CallKind::all_reduce,
+              .type = DType::i64,
+              .elements = elements,
+              .input = bytes,
+              .output = bytes};
+    auto summed = co_await call_in(world, *fabric.world(), std::move(call));
+    if (!summed) co_return summed;
+    const uint64_t ranks = fabric.world_size();
+    const auto all = static_cast<int64_t>(ranks * (ranks + 1) / 2);
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < elements; ++i)
+      wrong += data[i] != all * static_cast<int64_t>(i + round);
+    REQUIRE(wrong == 0);
+    ++sums;
+    co_return Result<void>{};
+  }
+
+  // A vector over the ranks, then over the ranks in the other order, and every second time over the
+  // first half of them; in some simulations first so large that it goes in slices.
+  Task<Result<void>> turn(Fabric& fabric, World& world, uint64_t elements) {
+    const uint32_t ranks = fabric.world_size();
+    const uint32_t rank = fabric.rank();
+    const uint64_t size = large && elements == 1 ? 3'000'000 * ranks : elements;
+    const uint32_t receivers = elements % 2 == 0 ? ranks / 2 : ranks;
+    std::vector<uint32_t> backward(receivers);
+    for (uint32_t i = 0; i < receivers; ++i) backward[i] = receivers - 1 - i;
+    const Layout from =
+        *Layout::make(*Mesh::make({{"x", ranks}}), {.shape = {size}, .shards = {{.axes = {"x"}}}});
+    const Layout to = *Layout::make(*Mesh::make({{"x", receivers}}, backward),
+                                    {.shape = {size}, .shards = {{.axes = {"x"}}}});
+    const Box before = from.box(*from.mesh().place_of(rank));
+    const auto place = to.mesh().place_of(rank);
+    const Box after = place ? to.box(*place) : Box{.dimensions = 1};
+    std::vector<int32_t> held(before.extent[0]);
+    std::vector<int32_t> got(after.extent[0]);
+    for (uint64_t i = 0; i < held.size(); ++i) held[i] = static_cast<int32_t>(before.begin[0] + i);
+    auto plan = Plan::make({{"v", from, to, {DType::i32}}});
+    Call reshard{.kind = CallKind::reshard, .plan = std::make_shared<const Plan>(*std::move(plan))};
+    reshard.inputs.push_back(reinterpret_cast<std::byte*>(held.data()));
+    reshard.outputs.push_back(reinterpret_cast<std::byte*>(got.data()));
+    auto done = co_await call_in(world, *fabric.world(), std::move(reshard));
+    if (!done) co_return done;
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < got.size(); ++i)
+      wrong += got[i] != static_cast<int32_t>(after.begin[0] + i);
+    REQUIRE(wrong == 0);
+    co_return Result<void>{};
+  }
+
+  std::vector<uint64_t> done_;  // by rank
+};
+
+struct Outcome {
+  uint64_t sums;
+  uint64_t losses;
+  int64_t virtual_ns;
+  bool operator==(const Outcome&) const = default;
+};
+
+Task<Result<void>> run_gang(SimGang& gang, World& world, uint64_t seed, int kills) {
+  std::mt19937_64 random(seed);
+  gang.start_all();
+  for (int i = 0; i < kills; ++i) {
+    (void)co_await world.clock().sleep(Duration(random() % 3'000'000));
+    const auto victim = static_cast<uint32_t>(random() % gang.size());
+    if (!gang.runs(victim)) break;  // it has finished
+    gang.kill(victim);
+    (void)co_await world.clock().sleep(Duration(random() % 1'000'000));
+    gang.hear_of(victim);
+    (void)co_await world.clock().sleep(Duration(random() % 1'000'000));
+    gang.begin_epoch(victim);
+  }
+  co_await gang.join();
+  co_return {};
+}
+
+Outcome simulate(uint64_t seed, const std::vector<uint32_t>& on_hosts, uint64_t rounds, int kills) {
+  Simulator sim({.seed = seed, .hosts = static_cast<uint32_t>(on_hosts.size())});
+  Rounds work(std::accumulate(on_hosts.begin(), on_hosts.end(), 0U), rounds);
+  work.turns = on_hosts.size() == 1;
+  work.large = seed % 50 == 1;
+  SimGang gang(sim, on_hosts,
+               [&](Fabric& fabric, World& world) { return work.go_on(fabric, world); });
+  gang.office().random.seed(seed);
+  const auto ran = sim.run(run_gang(gang, sim.host(0), seed, kills), 10min);
+  if (!ran) fmt::print(stderr, "{}\n", ran.error().text());
+  REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
+  CHECK(gang.finished() >= gang.size());
+  return {work.sums, gang.losses(), to_ns(sim.host(0).clock().now())};
+}
+
+TEST_CASE("whoever is killed, sums are right and nobody waits for ever, in simulation") {
+  uint64_t losses = 0;
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    CAPTURE(seed);
+    const std::vector<uint32_t> ranks{static_cast<uint32_t>(2 + seed % 5)};
+    const Outcome outcome = simulate(seed, ranks, 60, 6);
+    losses += outcome.losses;
+    if (seed % 25 == 0) CHECK(simulate(seed, ranks, 60, 6) == outcome);
+  }
+  CHECK(losses > 500);
+}
+
+TEST_CASE("the same over several hosts") {
+  const std::vector<uint32_t> shapes[] = {{1, 1}, {2, 2}, {3, 1, 2}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}};
+  uint64_t losses = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    CAPTURE(seed);
+    const auto& shape = shapes[seed % std::size(shapes)];
+    const Outcome outcome = simulate(seed, shape, 30, 5);
+    losses += outcome.losses;
+    if (seed % 20 == 0) CHECK(simulate(seed, shape, 30, 5) == outcome);
+  }
+  CHECK(losses > 300);
+}
+
+}  // namespace
+}  // namespace tutti

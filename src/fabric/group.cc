@@ -1,0 +1,257 @@
+#include "fabric/group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+#include "fabric/fold.h"
+
+namespace tutti {
+
+namespace {
+
+// Where every rank has a core, waiting twice costs less than moving everything to everybody, from
+// this size on; where they share cores, waiting is what costs.
+constexpr uint64_t kSmallBytesAlone = 1 << 10;
+constexpr uint64_t kSmallBytesShared = 8 << 10;
+
+}  // namespace
+
+// Everybody has made the group.
+class Group::Meeting final : public Pending {
+ public:
+  explicit Meeting(Group& group) : group_(group) {}
+  Result<bool> advance() override { return group_.find_members(); }
+  uint32_t waits_in() const override { return 1 + group_.place_; }
+  std::string missing() const override {
+    std::string ranks;
+    for (const uint32_t member : group_.local_)
+      if (group_.members_[member].board == nullptr)
+        ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", group_.rank_of(member));
+    return fmt::format("ranks {}, which have not made group {}", ranks, group_.name_);
+  }
+
+ private:
+  Group& group_;
+};
+
+Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key)
+    : fabric_(fabric),
+      name_(std::move(name)),
+      key_(key),
+      epoch_(fabric.epoch()),
+      plain_(FoldTree::plain(static_cast<uint32_t>(ranks.size()))),
+      small_bytes_(fabric.spins_ ? kSmallBytesAlone : kSmallBytesShared) {
+  std::vector<uint32_t> nodes;
+  for (uint32_t i = 0; i < ranks.size(); ++i) {
+    members_.push_back({.rank = ranks[i], .slot = fabric.peers_[ranks[i]].slot});
+    nodes.push_back(fabric.node_of(ranks[i]));
+    if (ranks[i] == fabric.rank()) index_ = i;
+  }
+  hosts_ = std::make_shared<const GroupHosts>(GroupHosts::of(nodes));
+  local_ = hosts_->members[hosts_->host_of[index_]];
+}
+
+Result<void> Group::claim() {
+  if (fabric_.next_group_ == kMostGroups)
+    return fail(Code::exhausted, "a rank has at most {} groups in an epoch", kMostGroups);
+  place_ = fabric_.next_group_++;
+  BoardGroup& own = fabric_.board().groups[place_];
+  for (BoardCall& call : own.calls) {
+    call.kind = CallKind::none;
+    call.tick.store(0);
+  }
+  own.failed.store(0);
+  std::vector<uint32_t> ranks;
+  for (const Member& member : members_) ranks.push_back(member.rank);
+  fabric_.flight_.make_group(place_, key_, name_, ranks);
+  own.key.store(key_, std::memory_order_release);
+  members_[index_].board = &own;
+  ring_all();
+  return {};
+}
+
+void Group::ring_all() {
+  for (const uint32_t member : local_) fabric_.ring(members_[member].slot);
+}
+
+bool Group::find_members() {
+  bool all = true;
+  for (const uint32_t index : local_) {
+    Member& member = members_[index];
+    if (member.board != nullptr) continue;
+    for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
+      const uint64_t key = group.key.load(std::memory_order_acquire);
+      if (key == key_) member.board = &group;
+      if (key == key_ || key == 0) break;  // they are taken in order
+    }
+    all = all && member.board != nullptr;
+  }
+  if (all) fabric_.flight_.made_group(place_);
+  return all;
+}
+
+Result<void> Group::meet() {
+  TRY_DO(claim());
+  Meeting meeting(*this);
+  return fabric_.wait(meeting, fabric_.parking().now() + fabric_.timeout());
+}
+
+Result<std::shared_ptr<Operation>> Group::start(Call call) {
+  if (broken_) return fail(*broken_);
+  if (epoch_ != fabric_.epoch() || fabric_.over())
+    return fail(Code::unavailable, "group {} was of epoch {}, which is over", name_, epoch_);
+  auto operation = std::make_shared<Operation>(*this, std::move(call));
+  TRY_DO(operation->prepare());
+  operation->begin();
+  pending_.push_back(operation);
+  TRY_DO(advance());
+  return operation;
+}
+
+Result<void> Group::advance() {
+  while (!pending_.empty()) {
+    auto stepped = pending_.front()->step();
+    if (!stepped) return fail(std::move(stepped).error());
+    if (!*stepped) return {};
+    pending_.pop_front();
+  }
+  return {};
+}
+
+Result<void> Group::wait(Operation& operation) { return wait(operation, fabric_.timeout()); }
+
+Result<void> Group::wait(Operation& operation, Duration timeout) {
+  return fabric_.wait(operation, fabric_.parking().now() + timeout);
+}
+
+Task<Result<void>> Group::wait(World& world, std::shared_ptr<Operation> operation,
+                               Duration timeout) {
+  const Instant deadline = world.clock().now() + timeout;
+  auto waited = co_await fabric_.wait(world, *operation, deadline);
+  co_return waited;
+}
+
+Result<bool> Group::poll(Operation& operation) {
+  TRY(const bool done, operation.advance());
+  if (!done && fabric_.over()) return fail(fabric_.epoch_error());
+  return done;
+}
+
+Result<void> Group::run(Call call) {
+  TRY(auto operation, start(std::move(call)));
+  return wait(*operation);
+}
+
+Result<std::byte*> Group::allocate_shared(uint64_t bytes) {
+  if (wide()) {  // memory is shared by those of a host
+    std::vector<uint32_t> near;
+    for (const uint32_t member : local_) near.push_back(rank_of(member));
+    if (near_ == nullptr) {
+      TRY(near_, fabric_.group(std::move(near), name_ + " here"));
+    }
+    return near_->allocate_shared(bytes);
+  }
+  uint64_t offset = 0;
+  if (index_ == 0) {
+    TRY(offset, fabric_.heap().allocate(bytes));
+  }
+  TRY_DO(run({.kind = CallKind::broadcast,
+              .type = DType::i64,
+              .elements = 1,
+              .input = reinterpret_cast<const std::byte*>(&offset),
+              .output = reinterpret_cast<std::byte*>(&offset),
+              .site = "allocate_shared"}));
+  return fabric_.heap().at(offset);
+}
+
+bool Group::reached(uint32_t member, uint32_t tick) const {
+  const uint32_t now = members_[member].board->calls[tick & 1].tick.load(std::memory_order_acquire);
+  return static_cast<int32_t>(now - tick) >= 0;
+}
+
+bool Group::all_reached(uint32_t tick) {
+  if (static_cast<int32_t>(reached_ - tick) >= 0) return true;
+  for (const uint32_t member : local_)
+    if (!reached(member, tick)) return false;
+  reached_ = tick;
+  return true;
+}
+
+// Nobody reads what the tick before the last left: all have published the last one.
+void Group::publish(const BoardCall& call, Bytes small) {
+  BoardGroup& board = own();
+  const uint32_t tick = ++tick_;
+  if (!small.empty()) copy_bytes(board.small[tick & 1], small.data(), small.size(), false);
+  BoardCall& line = board.calls[tick & 1];
+  line.kind = call.kind;
+  line.type = call.type;
+  line.op = call.op;
+  line.parts = call.parts;
+  line.elements = call.elements;
+  line.input = call.input;
+  line.output = call.output;
+  line.root = call.root;
+  line.site = call.site;
+  line.call = call.call;
+  line.lanes = call.lanes;
+  line.signature = call.signature;
+  line.tick.store(tick, std::memory_order_seq_cst);  // before we look who sleeps
+  ring_all();
+}
+
+Result<void> Group::look_for_failures(uint32_t tick) {
+  for (const uint32_t i : local_) {
+    const Member& member = members_[i];
+    if (i != index_ && member.board->failed.load(std::memory_order_acquire) != 0 &&
+        member.board->key.load(std::memory_order_acquire) == key_) {
+      broken_ = Error(Code::invalid, fmt::format("rank {} gave up group {}: {}", member.rank, name_,
+                                                 member.board->failure));
+      return fail(*broken_);
+    }
+    const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();
+    // Looked at in this order: a member publishes before it leaves.
+    if (epoch != epoch_ && !reached(i, tick)) {
+      if (fabric_.over() || fabric_.page_epoch() != epoch_) return fail(fabric_.epoch_error());
+      if (fabric_.heap().board(member.slot).left.load() != 0)
+        return fail(Code::unavailable, "rank {} has left: its process ends", member.rank);
+      // It heard of a death before us; our page will name the dead in a moment.
+    }
+  }
+  return {};
+}
+
+// Members that went out of step cannot meet again: the group is over, for everybody.
+Error Group::give_up(Error error) {
+  const std::string text = error.text();
+  BoardGroup& board = own();
+  const size_t bytes = std::min(text.size(), sizeof board.failure - 1);
+  std::memcpy(board.failure, text.data(), bytes);
+  board.failure[bytes] = '\0';
+  board.failed.store(1, std::memory_order_seq_cst);
+  fabric_.flight_.give_up(place_, text);
+  ring_all();
+  broken_ = error;
+  if (wide()) fabric_.tell_others(elsewhere(), key_, error);
+  return error;
+}
+
+std::vector<uint32_t> Group::elsewhere() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t member = 0; member < size(); ++member)
+    if (hosts_->host_of[member] != hosts_->host_of[index_]) ranks.push_back(rank_of(member));
+  return ranks;
+}
+
+std::string Group::state_of(uint32_t member, uint32_t tick) const {
+  const Member& who = members_[member];
+  const BoardCall& last = who.board->calls[(tick - 1) & 1];
+  const Board& board = fabric_.heap_->board(who.slot);
+  if (last.tick.load() != tick - 1 || last.kind == CallKind::none)
+    return fmt::format("rank {} (which has called nothing before)", who.rank);
+  const BoardCall& call = last.kind == CallKind::done ? who.board->calls[tick & 1] : last;
+  return fmt::format("rank {} (whose last was call {}, {} at {})", who.rank, call.call,
+                     call_kind_name(call.kind), board.flight.sites[call.site % kMostSites].text);
+}
+
+}  // namespace tutti

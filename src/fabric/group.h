@@ -1,0 +1,182 @@
+// A group of ranks that call collectives together, in the same order.
+//
+// Members meet in ticks. A member publishes a tick by writing its call into its board; nobody
+// publishes a tick before all have published the one before the last, so that what was brought
+// along may be read until then. A small call is one tick: data travels with the call, and everybody
+// works on everything. A large call is two: after the first, members work on each other's memory
+// where it lies; with the second they say that they are done with it. In a group over several hosts
+// ticks are of the members of one host, and between the two their engines speak with the other
+// hosts (wide_call.h). docs/fabric.md says more.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabric/call.h"
+#include "fabric/fabric.h"
+#include "fabric/group_hosts.h"
+#include "fabric/resharding.h"
+#include "fabric/wide_call.h"
+
+namespace tutti {
+
+class Group;
+
+// A call under way.
+class Operation final : public Pending {
+ public:
+  Operation(Group& group, Call call);
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  Result<bool> advance() override;  // this call, when those before it are done
+  std::string missing() const override;
+  uint32_t waits_for() const override;
+  void abandon() override;
+  Task<void> abandon(World& world) override;
+  uint32_t waits_in() const override;
+  bool busy() const override;
+  bool done() const { return phase_ == Phase::done; }
+  const Call& call() const { return call_; }
+
+ private:
+  friend class Group;
+  enum class Phase : uint8_t { enter, arrive, reach, copy, leave, depart, finish, done };
+
+  Result<void> prepare();
+  void begin();
+  Result<void> check_sizes() const;
+  Result<void> place();
+  Result<void> place_tensors();
+  Result<uint64_t> stage(const std::byte* from, uint64_t bytes);
+  Result<bool> step();
+  bool needs(uint32_t member, Phase phase) const;
+  bool all_came(Phase phase);
+  void note(FlightPhase phase);
+  BoardCall shown() const;
+
+  // Over several hosts.
+  bool pushed() const;
+  Result<void> begin_wide();
+  void stop(const std::shared_ptr<EngineJob>& job);
+  NearMember near_member(uint32_t member) const;
+
+  // The work of one member, when all it needs have arrived (work.cc).
+  Result<void> compare();
+  Result<void> work();
+  Result<void> reduce();
+  std::vector<const std::byte*> parts_of(uint32_t member, std::vector<LaneRange>& nodes) const;
+  std::vector<const std::byte*> reduction_sources(std::vector<LaneRange>& nodes) const;
+  void gather_all();
+  void copy_from(uint32_t member, uint64_t source_element, uint64_t target_element,
+                 uint64_t elements);
+  Result<void> exchange_all();
+  bool copy_slices();
+  const std::byte* tensor_of(uint32_t member, uint32_t tensor) const;
+  const std::byte* input_of(uint32_t member) const;
+  const BoardCall& call_of(uint32_t member) const;
+  uint64_t counts_of(uint32_t member, uint32_t of) const;
+  bool streams(uint64_t bytes) const;
+
+  Group& group_;
+  Call call_;
+  Phase phase_ = Phase::enter;
+  bool small_ = false;         // our data travels with the call
+  bool one_tick_ = false;      // and so does everybody's
+  uint64_t input_ = kInSmall;  // offsets in the heap
+  uint64_t output_ = kPrivate;
+  std::vector<uint64_t> part_inputs_;
+  std::vector<uint64_t> staged_;   // scratch to be freed
+  std::byte* copy_out_ = nullptr;  // from output_, when done
+  uint64_t copy_out_bytes_ = 0;
+  std::unique_ptr<Resharding> resharding_;
+  uint32_t tick_ = 0;
+  uint32_t call_number_ = 0;  // of the group's calls
+  uint32_t flight_ = 0;       // number in the flight record
+  uint32_t site_ = 0;
+  uint32_t came_ = 0;  // members that are known to have come, from the first on
+  std::shared_ptr<WideCall> wide_;
+  std::shared_ptr<EngineJob> job_;  // that runs it
+  std::optional<Error> error_;
+};
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  uint32_t size() const { return static_cast<uint32_t>(members_.size()); }
+  uint32_t index() const { return index_; }
+  const std::string& name() const { return name_; }
+  uint32_t rank_of(uint32_t index) const { return members_[index].rank; }
+
+  // Begins; somebody has to wait for it, or to poll, for it to go on. Calls of a group are done in
+  // the order in which they were begun.
+  Result<std::shared_ptr<Operation>> start(Call call);
+  Result<void> wait(Operation& operation);
+  Result<void> wait(Operation& operation, Duration timeout);
+  Task<Result<void>> wait(World& world, std::shared_ptr<Operation> operation, Duration timeout);
+  Result<bool> poll(Operation& operation);
+  Result<void> run(Call call);
+
+  // Data of up to this many bytes travels with its call; the same for all members. At most
+  // kSmallBytes; for tests and tuning.
+  void set_small_bytes(uint64_t bytes) { small_bytes_ = bytes; }
+  // Between hosts, where it fits; the same for all members.
+  void set_way(std::optional<RailWay> way) { way_ = way; }
+  const GroupHosts& hosts() const { return *hosts_; }
+  bool wide() const { return hosts_->hosts() > 1; }
+
+  // Room for a shared output: in the heap, known to all members of this host. To be called by all.
+  Result<std::byte*> allocate_shared(uint64_t bytes);
+
+ private:
+  friend class Fabric;
+  friend class Operation;
+  struct Member {
+    uint32_t rank = 0;
+    uint32_t slot = 0;
+    BoardGroup* board = nullptr;  // of members of this host
+  };
+  class Meeting;
+
+  Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key);
+  Result<void> claim();
+  Result<void> meet();
+  bool find_members();
+  void ring_all();
+  // Of the front operation and those behind it, as many as go.
+  Result<void> advance();
+  bool reached(uint32_t member, uint32_t tick) const;
+  bool all_reached(uint32_t tick);
+  void publish(const BoardCall& call, Bytes small);
+  // Of members that have not published this tick, and never will.
+  Result<void> look_for_failures(uint32_t tick);
+  Error give_up(Error error);
+  std::vector<uint32_t> elsewhere() const;  // members of other hosts
+  std::string state_of(uint32_t member, uint32_t tick) const;
+  BoardGroup& own() { return *members_[index_].board; }
+
+  Fabric& fabric_;
+  std::string name_;
+  uint64_t key_;
+  uint64_t epoch_;
+  uint32_t index_ = 0;
+  uint32_t place_ = 0;  // among the groups of our board
+  std::vector<Member> members_;
+  std::shared_ptr<const GroupHosts> hosts_;
+  std::vector<uint32_t> local_;  // members of this host, ourselves among them
+  std::shared_ptr<Group> near_;  // those of this host as a group, if it was asked for
+  std::optional<RailWay> way_;
+  uint32_t tick_ = 0;     // the last that we published
+  uint32_t calls_ = 0;    // begun so far
+  uint32_t reached_ = 0;  // all have published this one, as far as we looked
+  std::deque<std::shared_ptr<Operation>> pending_;
+  std::optional<Error> broken_;
+  FoldTree plain_;
+  uint64_t small_bytes_;
+};
+
+}  // namespace tutti

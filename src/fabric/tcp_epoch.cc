@@ -1,0 +1,86 @@
+#include "fabric/tcp_epoch.h"
+
+namespace tutti::tcp {
+
+Epoch::Epoch(Context& context, uint64_t number) : context_(context) {
+  this->number = number;
+  session = context.world().random().next();
+  callers_.resize(context.options.world_size);
+  answerers_.resize(context.options.world_size);
+  scope.spawn(tell_waiting());
+}
+
+// Strands are left only when a crash destroys frames without running them.
+Epoch::~Epoch() { scope.kill(); }
+
+Caller& Epoch::caller(uint32_t rank) {
+  auto& caller = callers_[rank];
+  if (caller == nullptr) caller = std::make_unique<Caller>(context_, *this, rank);
+  return *caller;
+}
+
+Answerer& Epoch::answerer(uint32_t rank) {
+  auto& answerer = answerers_[rank];
+  if (answerer == nullptr) answerer = std::make_unique<Answerer>(context_, *this, rank);
+  return *answerer;
+}
+
+Result<void> Epoch::admit(const Introduction& who) {
+  const TcpOptions& options = context_.options;
+  if (who.epoch != number)
+    return fail(Code::denied, "rank {} is in epoch {}, we are in {}", who.from, who.epoch, number);
+  if (who.to != options.rank || who.from >= options.world_size)
+    return fail(Code::denied, "rank {} looks for rank {}; we are rank {} of {}", who.from, who.to,
+                options.rank, options.world_size);
+  if (who.protection != context_.protection())
+    return fail(Code::denied,
+                "rank {} has other settings of checksums and encrypt; set them alike everywhere",
+                who.from);
+  return answerer(who.from).admit(who);
+}
+
+void Epoch::refuse_here(uint64_t scope, const Error& why) {
+  if (!refused_.emplace(scope, why).second) return;
+  if (refused_.size() > kMaxKeptErrors) refused_.erase(refused_.begin());
+  std::vector<Errand*> ending;
+  const auto [first, last] = calls_->equal_range(scope);
+  for (auto call = first; call != last; ++call) ending.push_back(call->second);
+  for (Errand* errand : ending) errand->end_with(why);
+}
+
+const Error* Epoch::refusal(uint64_t scope) const {
+  const auto found = refused_.find(scope);
+  return found == refused_.end() ? nullptr : &found->second;
+}
+
+bool Epoch::quiet() const {
+  for (const auto& caller : callers_)
+    if (caller && !caller->quiet()) return false;
+  for (const auto& answerer : answerers_)
+    if (answerer && !answerer->quiet()) return false;
+  return true;
+}
+
+void Epoch::end(const Error& why) {
+  for (const auto& caller : callers_)
+    if (caller) caller->end(why);
+  for (const auto& answerer : answerers_)
+    if (answerer) answerer->end(why);
+  scope.cancel();
+}
+
+Task<void> Epoch::join() {
+  auto joined = co_await scope.join();
+  static_cast<void>(joined);
+}
+
+Task<void> Epoch::tell_waiting() {
+  for (;;) {
+    auto slept = co_await context_.clock().sleep(kProbeInterval);
+    if (!slept) co_return;
+    for (const auto& answerer : answerers_)
+      if (answerer) answerer->tell_waiting();
+  }
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,52 @@
+// AdamW, element by element. Every kernel gives the same bits: no contraction, and the same order
+// of operations; the fastest that the processor has is chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti {
+
+struct AdamW {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+
+// What the elements of one step have in common, rounded once.
+struct AdamWStep {
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float step_size;           // learning rate, corrected for the bias of the first moment
+  float root_of_correction;  // of the bias of the second moment
+  float epsilon;
+  float decay;  // of weights: 1 - learning rate × weight decay
+  float gradient_scale;
+};
+
+// `step` counts from 1. Gradients are multiplied by `gradient_scale` first: 1, or what clips them.
+AdamWStep adamw_step(const AdamW& options, uint64_t step, float gradient_scale = 1);
+
+// Outputs may be the inputs, or elsewhere.
+struct AdamWArrays {
+  float* weights_out;
+  float* first_out;
+  float* second_out;
+  const float* weights;
+  const float* first;
+  const float* second;
+  const float* gradient;
+  size_t elements;
+};
+void adamw_update(const AdamWStep& step, const AdamWArrays& arrays);
+
+// For tests: the kernels this processor can run, by name, and choosing one of them.
+std::span<const char* const> adamw_kernels();
+void use_adamw_kernel(const char* name);
+
+}  // namespace tutti
