@@ -1,0 +1,147 @@
+#include "train/replica.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/hash.h"
+
+namespace tutti {
+
+namespace {
+
+// Scalars are summed over these, in order, and the sums by a fixed tree: src/fabric/fold_tree.h.
+constexpr uint64_t kChunk = 4096;
+
+double square_sum(const float* values, uint64_t elements) {
+  double sum = 0;
+  for (uint64_t i = 0; i < elements; ++i) sum += double{values[i]} * double{values[i]};
+  return sum;
+}
+
+double tree_sum(std::vector<double> sums) {
+  for (size_t step = 1; step < sums.size(); step *= 2)
+    for (size_t i = 0; i + step < sums.size(); i += 2 * step) sums[i] += sums[i + step];
+  return sums.empty() ? 0 : sums[0];
+}
+
+}  // namespace
+
+Result<float*> Replica::keep(Vault& vault, const char* what, uint64_t elements) {
+  TRY(const VaultTensor tensor,
+      vault.tensor(fmt::format("{}.{}", options_.name, what), DType::f32, {elements}));
+  return reinterpret_cast<float*>(tensor.data);
+}
+
+Result<std::unique_ptr<Replica>> Replica::open(Fabric& fabric, Vault& vault,
+                                               ReplicaOptions options) {
+  auto replica = std::unique_ptr<Replica>(new Replica(std::move(options)));
+  const uint64_t elements = replica->options_.elements;
+  if (elements == 0) return fail(Code::invalid, "a replica has weights");
+  StepState& state = replica->state_;
+  state.elements = elements;
+  state.chunk = kChunk;
+  TRY(const VaultTensor words,
+      vault.tensor(replica->options_.name + ".words", DType::i64, {sizeof(StepWords) / 8}));
+  state.words = reinterpret_cast<StepWords*>(words.data);
+  TRY(state.weights, replica->keep(vault, "weights", elements));
+  TRY(state.undo, replica->keep(vault, "undo", kChunk));
+  TRY(state.first, replica->keep(vault, "first", elements + kChunk));
+  TRY(state.second, replica->keep(vault, "second", elements + kChunk));
+  TRY(replica->reduced_, replica->keep(vault, "gradient", elements));
+  state.gradient = replica->reduced_;
+  TRY(const uint64_t local, fabric.heap().allocate(elements * sizeof(float)));
+  replica->local_ = reinterpret_cast<float*>(fabric.heap().at(local));
+  return replica;
+}
+
+void Replica::set_born() {
+  DirectStore store;
+  store.publish(state_.words->born, 1);
+}
+
+std::span<const float> Replica::first_moment() const {
+  return {state_.first + state_.slid(step()), options_.elements};
+}
+std::span<const float> Replica::second_moment() const {
+  return {state_.second + state_.slid(step()), options_.elements};
+}
+
+// Each rank sums its share of the chunks; nobody has the norm before all are ready.
+Result<double> Replica::meet_for_norm(Group& group) {
+  const uint64_t chunks = state_.chunks();
+  const uint64_t begin = chunks * group.index() / group.size();
+  const uint64_t end = chunks * (group.index() + 1) / group.size();
+  std::vector<double> mine;
+  for (uint64_t k = begin; k < end; ++k)
+    mine.push_back(
+        square_sum(reduced_ + k * kChunk, std::min(kChunk, options_.elements - k * kChunk)));
+  std::vector<double> all(chunks);
+  TRY_DO(group.run({.kind = CallKind::all_gather,
+                    .type = DType::f64,
+                    .elements = mine.size(),
+                    .input = reinterpret_cast<const std::byte*>(mine.data()),
+                    .output = reinterpret_cast<std::byte*>(all.data()),
+                    .output_elements = all.size(),
+                    .site = options_.name + ": decide"}));
+  return std::sqrt(tree_sum(std::move(all)));
+}
+
+double Replica::whole_norm() const {
+  std::vector<double> sums;
+  for (uint64_t begin = 0; begin < options_.elements; begin += kChunk)
+    sums.push_back(square_sum(reduced_ + begin, std::min(kChunk, options_.elements - begin)));
+  return std::sqrt(tree_sum(std::move(sums)));
+}
+
+void Replica::commit_with(double norm) {
+  norm_ = norm;
+  const bool clipped = options_.max_norm > 0 && norm > options_.max_norm;
+  const auto scale = static_cast<float>(clipped ? options_.max_norm / norm : 1);
+  DirectStore store;
+  commit(store, state_, adamw_step(options_.adamw, step() + 1, scale));
+}
+
+Result<void> Replica::step_with(Group& group) {
+  if (!born())
+    return fail(Code::invalid, "{} has no weights yet; write them, then set_born()", options_.name);
+  TRY_DO(group.run({.kind = CallKind::all_reduce,
+                    .op = ReduceOp::mean,
+                    .elements = options_.elements,
+                    .input = reinterpret_cast<const std::byte*>(local_),
+                    .output = reinterpret_cast<std::byte*>(reduced_),
+                    .site = options_.name + ": reduce"}));
+  DirectStore store;
+  say_ready(store, state_);
+  TRY(const double norm, meet_for_norm(group));
+  say_decided(store, state_);
+  commit_with(norm);
+  return {};
+}
+
+Result<uint64_t> Replica::recover(Group& group) {
+  const StepReport mine = report_of(*state_.words);
+  std::vector<StepReport> all(group.size());
+  TRY_DO(group.run({.kind = CallKind::all_gather,
+                    .type = DType::i64,
+                    .elements = sizeof(StepReport) / 8,
+                    .input = reinterpret_cast<const std::byte*>(&mine),
+                    .output = reinterpret_cast<std::byte*>(all.data()),
+                    .output_elements = all.size() * sizeof(StepReport) / 8,
+                    .site = options_.name + ": recover"}));
+  TRY(const uint64_t target, step_after_loss(all));
+  if (step() == target) return target;
+  DirectStore store;
+  if (state_.words->decided.load() < target) say_decided(store, state_);
+  commit_with(whole_norm());
+  return target;
+}
+
+uint64_t Replica::digest() const {
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(state_.weights, options_.elements)));
+  hasher.update(std::as_bytes(first_moment()));
+  hasher.update(std::as_bytes(second_moment()));
+  return hasher.digest64();
+}
+
+}  // namespace tutti
