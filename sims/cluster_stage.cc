@@ -24,34 +24,37 @@ uint64_t number_of(std::string_view text) {
   return number;
 }
 
+Life life_of(const SimProcess& process) {
+  return {number_of(process.variable("TUTTI_JOB")),
+          static_cast<uint32_t>(number_of(process.variable("TUTTI_PROCESS"))),
+          number_of(process.variable("TUTTI_EPOCH"))};
+}
+
 }  // namespace
 
 // Stands in the ledger while the worker lives, however it ends.
 class ClusterStage::Worker {
  public:
-  Worker(ClusterStage& stage, Life life) : stage_(stage), life_(life) {
+  Worker(ClusterStage& stage, SimHost& host, Life life) : stage_(stage), host_(host), life_(life) {
     ++stage_.lives_;
     if (!stage_.keep_lives_) return;
-    stage_.sim_.check(stage_.started_.insert(life_).second,
-                      "process {} of job {} ran twice in epoch {:x}", life_.process, life_.job,
-                      life_.epoch);
+    stage_.exits_.began(life_, host_.index(), host_.boots());
     stage_.alive_.insert(life_);
   }
   ~Worker() {
-    const auto me = stage_.alive_.find(life_);
-    if (me != stage_.alive_.end()) stage_.alive_.erase(me);
+    if (!stage_.keep_lives_) return;
+    const ExitLedger::End end{
+        .code = code_.value_or(0), .killed = !code_.has_value(), .with_host = !host_.up()};
+    stage_.exits_.ended(life_, end, stage_.sim_.now_ns());
+    stage_.alive_.erase(stage_.alive_.find(life_));
   }
-  // Into a store that, as all of ours, takes nothing of an old epoch. False when it was refused.
-  bool publish() {
-    uint64_t& newest = stage_.published_[life_.job];
-    if (life_.epoch < newest) return false;
-    newest = life_.epoch;
-    return true;
-  }
+  void returns(int code) { code_ = code; }
 
  private:
   ClusterStage& stage_;
+  SimHost& host_;
   Life life_;
+  std::optional<int> code_;
 };
 
 // A process that may be killed, for as long as it is there.
@@ -81,6 +84,7 @@ ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
       roster_(sim.hosts(), options.fan_out),
       agents_(sim.hosts()),
       agent_pids_(sim.hosts()),
+      exits_([this](const std::string& what) { sim_.check(false, "{}", what); }),
       keep_lives_(sim.hosts() <= kMostHostsWithLedger) {
   auto agents = std::make_shared<AgentOptions>();
   agents->folder = "/agent";
@@ -88,8 +92,16 @@ ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
   agents->keeper.command = {"keeper"};
   agents->warm_keepers = options_.warm_keepers;
   agents->announce = false;
+  if (keep_lives_) agents->exits = &exits_;
   agents->address_of = [this](NodeId node) { return roster_.address(node).text(); };
   agent_options_ = std::move(agents);
+}
+
+void ClusterStage::set_worker(std::string name, Program program) {
+  const auto stage = shared_from_this();
+  sim_.set_process(std::move(name), [stage, program = std::move(program)](SimProcess& process) {
+    return stage->live(process, life_of(process), program);
+  });
 }
 
 void ClusterStage::start() {
@@ -113,8 +125,7 @@ void ClusterStage::set_programs() {
   const auto stage = shared_from_this();
   sim_.set_process("keeper", keeper_program);
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
-  sim_.set_process("worker",
-                   [stage](SimProcess& process) { return stage->worker_program(process); });
+  set_worker("worker", work);
   sim_.set_process("python",
                    [stage](SimProcess& process) { return stage->python_program(process); });
   sim_.set_program([stage](SimHost& host) {
@@ -123,46 +134,50 @@ void ClusterStage::set_programs() {
   });
 }
 
-Task<int> ClusterStage::keeper_program(SimProcess& process) {
-  auto controller = process.take_stream(kKeeperControllerNumber);
-  if (!controller) co_return 2;
+Result<Task<Result<void>>> ClusterStage::start_keeping(SimProcess& process) {
+  TRY(auto controller, process.take_stream(kKeeperControllerNumber));
   KeeperOptions options;
-  const auto& arguments = process.arguments();
+  const std::vector<std::string> arguments = process.arguments();
   for (size_t i = 1; i + 1 < arguments.size(); ++i) {
     if (arguments[i] == "--linger") options.linger = arguments[i + 1];
     if (arguments[i] == "--group") options.group = arguments[i + 1];
   }
-  auto kept = co_await keep(process, std::move(options), std::move(*controller));
+  return keep(process, std::move(options), std::move(controller));
+}
+
+Task<int> ClusterStage::keeper_program(SimProcess& process) {
+  auto keeping = start_keeping(process);
+  if (!keeping) co_return 2;
+  auto kept = co_await std::move(*keeping);
   co_return kept ? 0 : 1;
 }
 
-Task<int> ClusterStage::worker_program(SimProcess& process) {
-  return work(process, {number_of(process.variable("TUTTI_JOB")),
-                        static_cast<uint32_t>(number_of(process.variable("TUTTI_PROCESS"))),
-                        number_of(process.variable("TUTTI_EPOCH"))});
+Task<int> ClusterStage::live(SimProcess& process, Life life, const Program& program) {
+  const Listed listed(*this, process);
+  Worker worker(*this, process.host(), life);
+  const int code = co_await program(process);
+  if (!process.dying()) worker.returns(code);
+  co_return code;
 }
 
 // A worker, or a spare that becomes one.
 Task<int> ClusterStage::python_program(SimProcess& process) {
-  if (process.variable(kSpareVariable).empty()) co_return co_await worker_program(process);
+  const Program program = work;
+  if (process.variable(kSpareVariable).empty())
+    co_return co_await live(process, life_of(process), program);
   const Listed listed(*this, process);
   const std::string assignment = co_await wait_for_rank(process);
   if (assignment.empty()) co_return 9;
   const Life life{number_of(process.variable("TUTTI_JOB")),
                   static_cast<uint32_t>(number_of(setting_of(assignment, "TUTTI_PROCESS"))),
                   number_of(setting_of(assignment, "TUTTI_EPOCH"))};
-  co_return co_await work(process, life);
+  co_return co_await live(process, life, program);
 }
 
-Task<int> ClusterStage::work(SimProcess& process, Life life) {
-  const Listed listed(*this, process);
-  Worker worker(*this, life);
+Task<int> ClusterStage::work(SimProcess& process) {
   const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
-  auto slept = co_await process.clock().sleep(work / 2);
-  (void)worker.publish();
-  slept = co_await process.clock().sleep(work - work / 2);
+  auto slept = co_await process.clock().sleep(work);
   if (!slept) co_return 1;
-  (void)worker.publish();
   co_return static_cast<int>(number_of(process.variable("EXIT_CODE")));
 }
 
@@ -182,6 +197,7 @@ Task<Result<void>> ClusterStage::run_agent(World& world, SimHost& host) {
   };
   const Standing standing{agents_[host.index()]};
   agents_[host.index()] = agent.get();
+  exits_.new_agent(host.index());
   co_return co_await agent->run();
 }
 
@@ -348,6 +364,7 @@ void ClusterStage::check_end() {
     sim_.check(false, "{} workers have no owner, as process {} of job {} in epoch {:x}",
                alive_.size(), life.process, life.job, life.epoch);
   }
+  check_exits();
   if (!sim_.check(head_ != nullptr, "there is no head")) return;
   const RangeSet everyone(0, sim_.hosts() - 1);
   const RangeSet missing = everyone.minus(head_->tree().alive());
@@ -359,6 +376,25 @@ void ClusterStage::check_end() {
     sim_.check(agents_[host]->coordinators() == 0, "host {} still coordinates", host);
     sim_.check(head_->placement().free(host) == options_.slots, "host {} has {} free slots", host,
                head_->placement().free(host));
+  }
+}
+
+// Every end was told, and what is said of the jobs is what their processes did.
+void ClusterStage::check_exits() {
+  if (!keep_lives_) return;
+  std::map<uint64_t, int64_t> over_at_ns;
+  for (const auto& job : jobs_) over_at_ns[job->id] = job->over_at_ns;
+  exits_.check_noted([this](uint32_t host) { return sim_.host(host).boots(); },
+                     [&](uint64_t job) { return over_at_ns[job]; });
+  for (const auto& job : jobs_) {
+    if (job->final_state != cluster::SUCCEEDED) continue;
+    const JobNumbers numbers(job->spec);
+    for (size_t role = 0; role < numbers.roles(); ++role) {
+      const auto kind = job->spec.roles(static_cast<int>(role)).kind();
+      if (kind != job::Role::GANG && kind != job::Role::TASK) continue;
+      for (const uint32_t process : numbers.of_role(role).members())
+        exits_.check_succeeded(job->id, process);
+    }
   }
 }
 

@@ -12,17 +12,11 @@
 
 #include "cluster/agent.h"
 #include "cluster/head.h"
+#include "sims/exit_ledger.h"
 #include "sims/roster.h"
+#include "world/sim/process.h"
 
 namespace tutti::sims {
-
-// One life of a worker: job, process, epoch.
-struct Life {
-  uint64_t job;
-  uint32_t process;
-  uint64_t epoch;
-  auto operator<=>(const Life&) const = default;
-};
 
 struct SubmittedJob {
   std::string key;
@@ -48,6 +42,9 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
  public:
   ClusterStage(Simulator& sim, StageOptions options);
 
+  // What jobs name as their command; its lives and ends stand in the ledger.
+  using Program = std::function<Task<int>(SimProcess&)>;
+  void set_worker(std::string name, Program program);
   void start();
   // The same, one host after the other.
   Task<Result<void>> start_over(Duration time);
@@ -83,10 +80,13 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::unique_ptr<Agent> make_agent(World& world, uint32_t host, wire::Seals& seals);
   Task<Result<void>> run_init(SimHost& host);
   Task<int> agent_program(SimProcess& process);
+  static Result<Task<Result<void>>> start_keeping(SimProcess& process);
   static Task<int> keeper_program(SimProcess& process);
-  Task<int> worker_program(SimProcess& process);
   Task<int> python_program(SimProcess& process);
-  Task<int> work(SimProcess& process, Life life);
+  // The program must outlive the process.
+  Task<int> live(SimProcess& process, Life life, const Program& program);
+  static Task<int> work(SimProcess& process);
+  void check_exits();
   Task<Result<void>> client(SimHost& host, Head& head);
   static Task<void> ask_to_kill(Head& head, cluster::KillRequest request,
                                 std::shared_ptr<bool> taken);
@@ -102,8 +102,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::vector<Agent*> agents_;
   std::vector<pid_t> agent_pids_;
   std::multiset<Life> alive_;
-  std::set<Life> started_;
-  std::map<uint64_t, uint64_t> published_;          // the newest epoch that did, by job
+  ExitLedger exits_;
   std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number
   uint64_t lives_ = 0;
   bool keep_lives_;

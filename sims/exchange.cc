@@ -206,9 +206,10 @@ Task<Result<void>> trouble(ClusterStage& stage, Meetings& meetings, SimRandom& r
 
 Task<Result<void>> run(Simulator& sim, Duration length) {
   const auto meetings = std::make_shared<Meetings>();
-  sim.set_process("meet", [meetings](SimProcess& process) { return run_rank(process, meetings); });
   const auto stage =
       std::make_shared<ClusterStage>(sim, StageOptions{.fan_out = 2, .slots = kSlots});
+  stage->set_worker("meet",
+                    [meetings](SimProcess& process) { return run_rank(process, meetings); });
   stage->start();
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));
   SimRandom random = sim.random(RandomStream::program);

@@ -76,8 +76,8 @@ job::Spec served_job() {
 Task<Result<void>> run(Simulator& sim, Duration length) {
   const auto stage = std::make_shared<ClusterStage>(sim, StageOptions{});
   const auto seen = std::make_shared<Seen>(Seen{.sim = &sim});
-  sim.set_process("service", [seen](SimProcess& process) { return serve(process, seen); });
-  sim.set_process("served-worker", [seen](SimProcess& process) { return work(process, seen); });
+  stage->set_worker("service", [seen](SimProcess& process) { return serve(process, seen); });
+  stage->set_worker("served-worker", [seen](SimProcess& process) { return work(process, seen); });
   stage->start();
   const bool calm = sim.options().faults.name == "none";
   CO_TRY_DO(co_await sim.clock().sleep(kBoot));

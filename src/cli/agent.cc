@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "cli/daemon.h"
+#include "cli/programs.h"
 #include "cluster/agent_api.h"
 #include "world/real/accounts.h"
 #include "world/real/background.h"
@@ -71,7 +72,8 @@ AgentOptions agent_options(const DaemonContext& context) {
   options.folder = context.home.agent_folder();
   options.slots = machine.slots != 0 ? machine.slots : usable_cores();
   if (const Account own = own_account(); own.user != 0) options.only_for = own.name;
-  options.keeper.command = {"/proc/self/exe", "keeper"};
+  options.keeper.program = kOwnProgram;
+  options.keeper.command = {kKeeperName, "keeper"};
   options.keeper.environment = own_environment();
   pretend_to_be_older(options.keeper);
   options.run_as = [host = machine.name](const std::string& user) { return run_as(user, host); };

@@ -77,6 +77,7 @@ int run_daemon(std::string_view program, int argc, char** argv,
                program, program);
     return asked ? 0 : kCalledWrongly;
   }
+  name_this_process("tutti");
   set_log_level(LogLevel::info);
   set_log_stamp([] {
     static const RealClock clock;

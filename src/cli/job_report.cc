@@ -1,5 +1,6 @@
 #include "cli/job_report.h"
 
+#include "cluster/coordinator.h"
 #include "cluster/job_layout.h"
 #include "cluster/rank_list.h"
 #include "cluster/supervision.h"
@@ -94,7 +95,10 @@ GangReport JobTeller::finish(const Result<cluster::JobInfo>& info,
   switch (info->state()) {
     case cluster::SUCCEEDED: report_.end = GangEnd::finished; break;
     case cluster::TIMED_OUT: report_.end = GangEnd::timed_out; break;
-    case cluster::KILLED_BY_USER: report_.end = ended_by_us.value_or(GangEnd::killed); break;
+    case cluster::KILLED_BY_USER:
+      report_.end =
+          ended_by_us.value_or(info->why() == kPreempted ? GangEnd::preempted : GangEnd::killed);
+      break;
     default: tell_failure(*info); break;
   }
   return std::move(report_);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
 
 #include "cli/complain.h"
+#include "cli/programs.h"
 #include "cluster/keeper.h"
 #include "cluster/keeper_client.h"
 #include "world/real/fd.h"
@@ -16,8 +18,6 @@
 namespace tutti::cli {
 namespace {
 
-// Not one that `pkill tutti` finds: the keeper has to outlive what it cleans up after.
-constexpr const char* kName = "rank-keeper";
 // Service managers and schedulers send these to all processes at once. Dead of one, the keeper
 // would take the ranks with it, without the grace they are owed; its controller is told too, and
 // the end of the stream is the only reason it needs.
@@ -46,7 +46,9 @@ Result<KeeperOptions> parse(int argc, char** argv) {
 int keeper(int argc, char** argv) {
   auto options = parse(argc, argv);
   if (!options) return complain("keeper", options.error(), kCalledWrongly);
-  name_this_process(kName);
+  // A rank may fill the machine with its vault alone, or with its scratch.
+  options->heap_bytes_each = 2 * std::bit_ceil(host_memory_bytes());
+  name_this_process(kKeeperName);
   ignore_signals(kIgnored);
   RealWorld world({.spin = 0s});
   auto controller = world.network().adopt(own_fd(kKeeperControllerNumber));

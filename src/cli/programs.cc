@@ -38,7 +38,8 @@ Result<std::unique_ptr<Process>> spawn_program(RealWorld& world, const Home& hom
   TRY_DO(make_private_folder(home.folder + "/log"));
   TRY(const Handle log, open_log_file(home.log_file(program)));
   SpawnOptions options;
-  options.arguments = {"/proc/self/exe", std::string(program)};
+  options.program = kOwnProgram;
+  options.arguments = {"tutti", std::string(program)};
   options.environment = own_environment();
   std::erase_if(options.environment,
                 [](const std::string& setting) { return setting.starts_with("TUTTI_HOME="); });

@@ -9,6 +9,11 @@
 
 namespace tutti::cli {
 
+// This program, also when its file was replaced meanwhile.
+constexpr const char* kOwnProgram = "/proc/self/exe";
+// Not one that `pkill tutti` finds: the keeper has to outlive what it cleans up after.
+constexpr const char* kKeeperName = "rank-keeper";
+
 // Nothing when it runs already. The error has the last lines of its log.
 // With it they are of this process, and end when it does, however that is.
 constexpr std::string_view kEmbedded = "--embedded";

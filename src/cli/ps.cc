@@ -121,7 +121,11 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
     for (const cluster::Leftover& leftover : host.leftovers())
       fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
                  leftover.what());
-  if (shown.jobs.empty()) fmt::print("nothing runs\n");
+  for (const cluster::PsReply::Away& away : reply->away())
+    fmt::print("{}: away, or not back at the head yet; what it has of job{} {} is not known\n",
+               shown.name_of(away.host()), away.jobs_size() == 1 ? "" : "s",
+               fmt::join(away.jobs(), ", "));
+  if (shown.jobs.empty() && reply->away().empty()) fmt::print("nothing runs\n");
   if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;
 }

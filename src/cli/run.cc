@@ -12,6 +12,7 @@
 #include "cli/complain.h"
 #include "cli/embedded.h"
 #include "cli/gang_printer.h"
+#include "cli/programs.h"
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
 #include "cli/table.h"
@@ -86,7 +87,8 @@ GangOptions Run::gang_options() {
   gang.open_files = open_files_;
   if (!options_.master_address.empty()) gang.master_address = options_.master_address;
   gang.master_port = options_.master_port;
-  gang.keeper.command = {"/proc/self/exe", "keeper"};
+  gang.keeper.program = kOwnProgram;
+  gang.keeper.command = {kKeeperName, "keeper"};
   gang.keeper.environment = own_environment();
   if (options_.use_group)
     gang.keeper.group = fmt::format("run-{}-{:08x}", world_.processes().own_pid(),
@@ -227,6 +229,11 @@ Result<Outcome> run_with(RunOptions options) {
   const OpenCluster open(world, std::move(found));
   Cluster* const cluster = open.get();
   const uint32_t children = cluster != nullptr ? 0 : options.ranks;
+  if (children > kMostRanks)
+    return fail(
+        Code::invalid,
+        "-n {}: {} ranks are the most that run without a cluster; begin one with `tutti up`",
+        children, kMostRanks);
   auto before = allow_open_files(kOpenFilesBeside + kOpenFilesPerRank * children);
   if (!before) return fail(before.error().context(fmt::format("start {} ranks", options.ranks)));
   job::Spec spec;

@@ -142,9 +142,9 @@ class Parser {
     uint32_t count = 0;
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
     const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-    if (!whole || count == 0 || count > kMostRanks)
+    if (!whole || count == 0 || count > kMostProcesses)
       return fail(Code::invalid, "-n {}: write how many ranks to start, 1 to {}: -n 4", text,
-                  kMostRanks);
+                  kMostProcesses);
     options_.ranks = count;
     return {};
   }

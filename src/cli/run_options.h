@@ -10,6 +10,7 @@
 #include "base/range_set.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "cluster/job_limits.h"
 
 namespace tutti::cli {
 
@@ -34,7 +35,9 @@ struct RunOptions {
   bool is_job_file() const { return command.size() == 1 && command[0].ends_with(".toml"); }
 };
 
-// Every rank costs three descriptors; beyond this a host has other troubles.
+// As in job files; a cluster says whether it has room for them.
+constexpr auto kMostProcesses = static_cast<uint32_t>(kCountLimits.most);
+// Without a cluster. Every rank costs three descriptors; beyond this a host has other troubles.
 constexpr uint32_t kMostRanks = 8192;
 
 // Of one submission; what is larger is submitted in parts, while the first ones run.

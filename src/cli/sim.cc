@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/queue_mark.h"
 #include "cli/complain.h"
 #include "sims/scenario.h"
 #include "world/real/clock.h"
@@ -135,6 +136,10 @@ void print_json(const Run& run, const Plan& plan) {
     places.push_back(
         {{"name", place->name}, {"kind", probe ? "probe" : "fault"}, {"hits", place->hits.load()}});
   }
+  Json queues = Json::array();
+  for (const QueueMark* mark : queue_marks())
+    queues.push_back(
+        {{"name", mark->name}, {"highest", mark->highest.load()}, {"limit", mark->limit.load()}});
   const sims::Outcome& outcome = run.outcome;
   Json figures = Json::object();
   for (const Figure& figure : outcome.figures) figures[figure.name] = figure.value;
@@ -151,6 +156,7 @@ void print_json(const Run& run, const Plan& plan) {
                      {"trace_hash", fmt::format("{:016x}", outcome.trace_hash)},
                      {"figures", figures},
                      {"places", places},
+                     {"queues", queues},
                      {"notes", outcome.last_notes},
                      {"last_events", outcome.last_events},
                      {"replay", run.replay}};

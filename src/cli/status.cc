@@ -41,7 +41,32 @@ Task<Result<int>> show_status(Cluster& cluster, bool json) {
   co_return 0;
 }
 
+Task<Result<int>> forget_host(Cluster& cluster, std::string host, bool json) {
+  cluster::ForgetRequest request;
+  request.set_host(host);
+  auto forgotten = co_await cluster.client->ask(api::kForget, std::move(request));
+  if (!forgotten) co_return fail(std::move(forgotten).error());
+  if (json) {
+    fmt::print("{}\n", dump_json({{"forgotten", host}}));
+  } else {
+    fmt::print("{} is forgotten; should its agent come back, it is known again\n", host);
+  }
+  co_return 0;
+}
+
 }  // namespace
+
+int forget(int argc, char** argv) {
+  CLI::App app(
+      "Removes a host that has left for good from the cluster's list: its slots count no more.");
+  app.name("tutti forget");
+  std::string host;
+  bool json = false;
+  app.add_option("HOST", host, "its name, see `tutti status`")->required();
+  app.add_flag("--json", json, "for tools");
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  return with_cluster("forget", [&](Cluster& cluster) { return forget_host(cluster, host, json); });
+}
 
 int status(int argc, char** argv) {
   CLI::App app("Shows the cluster this machine is in, and its hosts.");

@@ -4,6 +4,7 @@
 namespace tutti::cli {
 
 int status(int argc, char** argv);
+int forget(int argc, char** argv);
 int ps(int argc, char** argv);
 
 }  // namespace tutti::cli

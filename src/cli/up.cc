@@ -55,13 +55,39 @@ Task<Result<Machine>> machine_for(World& world, const Home& home, const UpOption
   co_return machine;
 }
 
+bool anything_runs(const Home& home) {
+  return running_program(home.pid_file("head")) || running_program(home.pid_file("agent"));
+}
+
+// What was said and did not work must not be in the way of the next try.
+Task<void> undo(World& world, const Home& home, std::optional<Machine> before) {
+  if (anything_runs(home)) co_return;
+  if (before) {
+    (void)co_await save_machine(world, home, std::move(*before));
+  } else {
+    const std::string file = home.machine_file();
+    (void)co_await world.disk().remove(file);
+  }
+}
+
+Task<Result<void>> start_programs(RealWorld& world, const Home& home, bool has_head) {
+  if (has_head) {
+    auto head = co_await start_program(world, home, "head");
+    if (!head) co_return fail(std::move(head).error());
+  }
+  auto agent = co_await start_program(world, home, "agent");
+  if (!agent) co_return fail(std::move(agent).error());
+  co_return {};
+}
+
 Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions& options) {
   CO_TRY_DO(make_private_folder(home.folder));
+  auto known = co_await load_machine(world, home);
+  std::optional<Machine> before;
+  if (known) before = std::move(*known);
   auto machine = co_await machine_for(world, home, options);
   if (!machine) co_return fail(std::move(machine).error());
-  const bool head_runs = running_program(home.pid_file("head")).has_value();
-  const bool agent_runs = running_program(home.pid_file("agent")).has_value();
-  if (!head_runs && !agent_runs) {
+  if (!anything_runs(home)) {
     Machine saved = *machine;
     CO_TRY_DO(co_await save_machine(world, home, std::move(saved)));
   } else if (options.slots || options.fan_out || !options.name.empty() || !options.listen.empty()) {
@@ -75,11 +101,12 @@ Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions
     auto certificate = co_await wire::obtain_certificate(world, home.cluster_folder(),
                                                          machine->cluster, std::move(user));
     if (!certificate) co_return fail(std::move(certificate).error());
-    auto head = co_await start_program(world, home, "head");
-    if (!head) co_return fail(std::move(head).error());
   }
-  auto agent = co_await start_program(world, home, "agent");
-  if (!agent) co_return fail(std::move(agent).error());
+  auto started = co_await start_programs(world, home, machine->has_head);
+  if (!started) {
+    co_await undo(world, home, std::move(before));
+    co_return started;
+  }
   co_return co_await wait_until_member(world, home);
 }
 

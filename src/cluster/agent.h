@@ -12,6 +12,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/event_log.h"
 #include "cluster/exchange_server.h"
+#include "cluster/exit_watch.h"
 #include "cluster/host_job.h"
 #include "cluster/tree_node.h"
 
@@ -39,6 +40,7 @@ struct AgentOptions {
   // As JobHost::run_as(); without, everything runs as the agent's own user.
   std::function<Result<std::optional<RunAs>>(const std::string& user)> run_as;
   bool keepers_linger = true;  // or all that runs ends with the agent
+  ExitWatch* exits = nullptr;
 };
 
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
@@ -105,7 +107,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   NodeId node() const override { return tree_->node(); }
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;
-  Task<Result<void>> log(cluster::HostRecord record) override;
+  Task<Result<void>> log(const cluster::HostRecord& record) override;
+  Task<Result<void>> append_to_log(std::string bytes);
   void log_soon(const cluster::HostRecord& record) override;
   uint64_t log_exchange(const cluster::ExchangeRecord& record) override;
   Task<Result<void>> logged(uint64_t sequence) override;
@@ -113,9 +116,13 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void give_keeper_back(KeeperSession& keeper) override;
   Task<Result<void>> end_orphans(std::string keeper) override;
   std::string agent_socket() const override { return options_->folder + "/agent.sock"; }
+  std::string address() const override;
   std::string exchange_socket(bool of_others) const override;
   Result<std::optional<RunAs>> run_as(const std::string& user) override;
   int rank_nice() const override { return options_->rank_nice; }
+  void noted(uint64_t job, uint64_t epoch, ProcessId process, const cluster::Exit& exit) override {
+    if (options_->exits != nullptr) options_->exits->noted(node(), job, epoch, process, exit);
+  }
   HostJob& add_job(uint64_t job);
   Task<void> run_job(HostJob& job);
   Task<void> remove_old_output();
@@ -131,7 +138,10 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void carry_out(Hosted& hosted);
   Task<void> carry_out_durably(uint64_t job, uint64_t serial);
   void post(const CoordinatorOrders& orders);
+  void tell_watch(const Coordinator& coordinator, const CoordinatorOrders& orders) const;
   void forget_coordinator(uint64_t job);
+  void remember_term(uint64_t job, uint32_t term);
+  void ignore_old(const cluster::Appointment& appointment);
   Task<void> write_log();
   void log_failed(const Error& why);
   cluster::AgentRecord record_of(const Hosted& hosted) const;
@@ -154,6 +164,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, std::unique_ptr<HostJob>> jobs_;
   std::map<uint64_t, uint64_t> ended_;  // the last epoch of jobs that were here
   std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
+  std::map<uint64_t, uint32_t> past_terms_;  // the last in which we coordinated jobs, until then
+  std::map<uint64_t, uint32_t>
+      logged_terms_;  // of old appointments, the last that we complained of
   std::vector<std::unique_ptr<KeeperSession>> keepers_;
   std::vector<KeeperSession*> idle_keepers_;
   uint64_t next_serial_ = 1;

@@ -1,5 +1,6 @@
 #include "cluster/agent_api.h"
 
+#include "cluster/agent_looks.h"
 #include "wire/connection.h"
 
 namespace tutti {
@@ -13,6 +14,7 @@ constexpr uint32_t kMostClients = 1'024;
 AgentApi::AgentApi(World& world, wire::Seals& seals, Agent& agent, wire::Identity self)
     : world_(world), seals_(seals), agent_(agent), self_(std::move(self)) {
   methods_.add(api::kOutput, *this, &AgentApi::output);
+  methods_.add(api::kAgentLook, *this, &AgentApi::look);
   methods_.add(api::kAgentPs, *this, &AgentApi::ps);
 }
 
@@ -75,6 +77,20 @@ Task<Result<void>> AgentApi::send_all(OutputStream& stream, OutputSpool& spool,
     if (!sent) co_return fail(std::move(sent).error());
     if (piece->over()) co_return {};
   }
+}
+
+Task<Result<void>> AgentApi::look(wire::CallContext&, LookStream& stream) {
+  auto request = co_await stream.recv();
+  if (!request) co_return fail(std::move(request).error());
+  if (!*request) co_return fail(Code::invalid, "there is no job in the call");
+  const cluster::LookRequest wanted = std::move(**request);
+  auto looks = co_await look_at_job(world_, agent_, wanted);
+  if (!looks) co_return fail(std::move(looks).error());
+  for (const cluster::LookPiece& piece : in_pieces(std::move(*looks))) {
+    auto sent = co_await stream.send(piece);
+    if (!sent) co_return fail(std::move(sent).error());
+  }
+  co_return {};
 }
 
 Task<Result<cluster::HostInfos>> AgentApi::ps(wire::CallContext&,

@@ -19,6 +19,8 @@ class AgentApi {
  private:
   using OutputStream = wire::ServerStream<cluster::OutputRequest, cluster::OutputPiece>;
   Task<Result<void>> output(wire::CallContext& call, OutputStream& stream);
+  using LookStream = wire::ServerStream<cluster::LookRequest, cluster::LookPiece>;
+  Task<Result<void>> look(wire::CallContext& call, LookStream& stream);
   Task<Result<cluster::HostInfos>> ps(wire::CallContext& call, const cluster::PsRequest& request);
   Task<Result<std::shared_ptr<OutputSpool>>> spool_of(uint64_t job);
   Task<Result<void>> send_all(OutputStream& stream, OutputSpool& spool,

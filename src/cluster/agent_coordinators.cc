@@ -2,12 +2,17 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/queue_mark.h"
 #include "cluster/agent.h"
 
 namespace tutti {
 namespace {
 
 constexpr Duration kLogPause = 200ms;
+// Of one coordinator that wait for the log: seconds of a busy job.
+constexpr size_t kMostOrders = 4096;
+// Of jobs, the newest, that were coordinated here.
+constexpr size_t kRememberedTerms = 4096;
 
 }  // namespace
 
@@ -30,8 +35,13 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
     return;
   }
   Hosted* before = coordinating(job);
+  const uint32_t term = before != nullptr ? before->coordinator.appointment().term() : 0;
   // Told again: the head has not heard from us yet, and will.
-  if (before != nullptr && before->coordinator.appointment().term() >= appointment.term()) return;
+  if (term == appointment.term()) return;
+  const auto past = past_terms_.find(job);
+  if (std::max(term, past == past_terms_.end() ? 0 : past->second) >= appointment.term())
+    return ignore_old(appointment);
+  past_terms_.erase(job);
   if (before != nullptr) coordinators_.erase(job);
   Coordinator coordinator(std::move(record), node(), world_.clock().now());
   auto hosted = std::make_unique<Hosted>(std::move(coordinator));
@@ -41,10 +51,31 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
   carry_out(added);
 }
 
+// Whoever says it again would have two coordinators decide in one epoch.
+void Agent::ignore_old(const cluster::Appointment& appointment) {
+  uint32_t& logged = logged_terms_[appointment.job()];
+  if (std::exchange(logged, appointment.term()) != appointment.term())
+    TUTTI_LOG(warn, "ignored an old appointment",
+              {{"job", appointment.job()}, {"term", appointment.term()}});
+  if (logged_terms_.size() > kRememberedTerms) logged_terms_.erase(logged_terms_.begin());
+}
+
+void Agent::remember_term(uint64_t job, uint32_t term) {
+  past_terms_[job] = std::max(past_terms_[job], term);
+  if (past_terms_.size() > kRememberedTerms) past_terms_.erase(past_terms_.begin());
+}
+
 cluster::AgentRecord Agent::record_of(const Hosted& hosted) const {
   cluster::AgentRecord record;
   *record.mutable_coordinator() = hosted.coordinator.record();
   return record;
+}
+
+// What a coordinator has heard counts when it is as durable as what it makes of it.
+void Agent::tell_watch(const Coordinator& coordinator, const CoordinatorOrders& orders) const {
+  if (options_->exits == nullptr) return;
+  for (const auto& [processes, row] : orders.heard)
+    options_->exits->answered(coordinator.life(), coordinator.job(), row, processes);
 }
 
 void Agent::post(const CoordinatorOrders& orders) {
@@ -60,16 +91,26 @@ void Agent::carry_out(Hosted& hosted) {
   const uint64_t job = hosted.coordinator.job();
   while (true) {
     CoordinatorOrders orders = hosted.coordinator.take_orders();
-    if (!orders.log && orders.parcels.empty()) break;
+    if (options_->exits != nullptr)
+      for (const auto& [processes, row] : orders.heard) options_->exits->heard(job, row, processes);
+    if (!orders.log && orders.parcels.empty()) {
+      tell_watch(hosted.coordinator, orders);
+      break;
+    }
     if (orders.log) {
       const std::string bytes = record_of(hosted).SerializeAsString();
       log_->post(bytes);
     }
     if (hosted.waiting || orders.durably) {
+      // The disk stands still. What is not sent is as what was lost, and is asked for again.
+      if (hosted.orders.size() >= kMostOrders) continue;
       hosted.orders.push_back(std::move(orders));
+      TUTTI_QUEUE("agent: orders of a coordinator that wait for the log", hosted.orders.size(),
+                  kMostOrders);
       if (!std::exchange(hosted.waiting, true))
         strands_->spawn(carry_out_durably(job, hosted.serial));
     } else {
+      tell_watch(hosted.coordinator, orders);
       post(orders);
     }
   }
@@ -83,7 +124,10 @@ void Agent::carry_out(Hosted& hosted) {
 
 void Agent::forget_coordinator(uint64_t job) {
   cluster::AgentRecord record;
+  if (const Hosted* hosted = coordinating(job))
+    remember_term(job, hosted->coordinator.appointment().term());
   record.mutable_coordinator()->mutable_appointment()->set_job(job);
+  record.mutable_coordinator()->mutable_appointment()->set_term(past_terms_[job]);
   record.mutable_coordinator()->set_ended(true);
   const std::string bytes = record.SerializeAsString();
   log_->post(bytes);
@@ -119,6 +163,7 @@ Task<void> Agent::carry_out_durably(uint64_t job, uint64_t serial) {
     // Those that came meanwhile have their records behind this one.
     const CoordinatorOrders orders = std::move(hosted->orders.front());
     hosted->orders.erase(hosted->orders.begin());
+    tell_watch(hosted->coordinator, orders);
     post(orders);
     hosted = coordinating(job);
     if (hosted == nullptr || hosted->serial != serial) co_return;

@@ -31,6 +31,11 @@ std::string group_of_keeper(const std::string& path) {
 
 // Others cannot look into our folder, and need not: the name is known to the kernel alone, and it
 // says who connects.
+std::string Agent::address() const {
+  const auto parsed = Address::parse(tree_->address());
+  return parsed ? parsed->host : std::string();
+}
+
 std::string Agent::exchange_socket(bool of_others) const {
   return of_others ? fmt::format("@{}/exchange", options_->folder)
                    : options_->folder + "/exchange.sock";
@@ -70,9 +75,9 @@ Task<void> Agent::run_job(HostJob& job) {
   if (!job.over()) co_return;
   past_.emplace_back(job.job(), job.output());
   if (past_.size() > kPastJobs) past_.erase(past_.begin());
-  const bool printed = job.output()->used();
+  const bool left_files = job.output()->used() || (job.looks() && job.looks()->used());
   jobs_.erase(job.job());
-  if (printed) co_await remove_old_output();
+  if (left_files) co_await remove_old_output();
 }
 
 std::shared_ptr<OutputSpool> Agent::output_of(uint64_t job) const {
@@ -121,10 +126,13 @@ std::string Agent::job_folder(uint64_t job) const {
   return fmt::format("{}/jobs/{}", options_->folder, job);
 }
 
-Task<Result<void>> Agent::log(cluster::HostRecord record) {
+Task<Result<void>> Agent::log(const cluster::HostRecord& record) {
   cluster::AgentRecord kept;
-  *kept.mutable_host() = std::move(record);
-  std::string bytes = kept.SerializeAsString();
+  *kept.mutable_host() = record;
+  return append_to_log(kept.SerializeAsString());
+}
+
+Task<Result<void>> Agent::append_to_log(std::string bytes) {
   auto appended = co_await log_->append(std::move(bytes));
   if (!appended) {
     log_failed(appended.error());
@@ -333,6 +341,7 @@ Result<void> Agent::replay(const cluster::AgentRecord& record) {
     const uint64_t job = record.coordinator().appointment().job();
     beginning_->coordinators.erase(job);
     if (!record.coordinator().ended()) beginning_->coordinators.emplace(job, record.coordinator());
+    if (record.coordinator().ended()) remember_term(job, record.coordinator().appointment().term());
   } else if (record.node() != kHead && options_->announce) {
     beginning_->place.tree.node = logged_node_ = record.node();
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cluster/head.pb.h"
+#include "cluster/look.pb.h"
 #include "wire/limits.h"
 #include "wire/method.h"
 
@@ -23,6 +24,7 @@ inline constexpr wire::Method<cluster::KillRequest, cluster::Empty> kKill{"head.
 inline constexpr wire::Method<cluster::SignalRequest, cluster::Empty> kSignal{"head.signal"};
 inline constexpr wire::Method<cluster::StatusRequest, cluster::StatusReply> kStatus{"head.status"};
 inline constexpr wire::Method<cluster::PsRequest, cluster::PsReply> kPs{"head.ps"};
+inline constexpr wire::Method<cluster::ForgetRequest, cluster::Empty> kForget{"head.forget"};
 // A secret for one host that wants to join.
 inline constexpr wire::Method<cluster::TokenRequest, cluster::TokenReply> kToken{"head.token"};
 inline constexpr wire::Method<cluster::JoinRequest, cluster::JoinReply> kJoin{"head.join"};
@@ -30,6 +32,10 @@ inline constexpr wire::Method<cluster::JoinRequest, cluster::JoinReply> kJoin{"h
 inline constexpr wire::StreamMethod<cluster::OutputRequest, cluster::OutputPiece> kOutput{
     "agent.output"};
 inline constexpr wire::Method<cluster::PsRequest, cluster::HostInfos> kAgentPs{"agent.ps"};
+
+// What the job's processes do there; the answer comes in pieces, since records may be many.
+inline constexpr wire::StreamMethod<cluster::LookRequest, cluster::LookPiece> kAgentLook{
+    "agent.look"};
 
 // A job has 1 MiB at most, and a list of jobs or processes is cut before it is larger.
 inline wire::Limits limits() {

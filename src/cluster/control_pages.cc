@@ -171,7 +171,8 @@ void ControlPages::erase(uint64_t offset) {
 bool ControlPages::change(tutti_control_page& page, const ControlChange& change, bool steal) {
   const uint32_t rank = page.rank;
   const bool others_died = kills_another(change, rank);
-  const bool touches_set = change.clear || !change.revived.empty() || others_died;
+  const bool touches_set =
+      change.clear || !change.revived.empty() || !change.gone.empty() || others_died;
   bool complete = true;
   {
     SetLock lock(page, steal && touches_set);
@@ -188,11 +189,14 @@ bool ControlPages::change(tutti_control_page& page, const ControlChange& change,
       dead = in_order(std::move(dead));
       for (const RankRange revived : change.revived) dead = without(dead, revived);
       dead.insert(dead.end(), change.died.begin(), change.died.end());
+      dead.insert(dead.end(), change.gone.begin(), change.gone.end());
       dead = without(in_order(std::move(dead)), {rank, rank});
       write_dead(page, dead);
     }
     // Within the lock when we have it: who begins an epoch and then reads the dead, and who marks
     // one as dead and then reads the epoch, cannot both miss the other.
+    const uint64_t present = tutti_control_epoch(&page);
+    if (change.ends_older && present < change.epoch) raise_to(page.aborted, present);
     raise_to(page.epoch, change.epoch);
     raise_to(page.aborted, change.abort);
     if (others_died) abort_present_epoch(page);

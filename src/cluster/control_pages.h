@@ -35,7 +35,9 @@ struct ControlChange {
   uint64_t abort = 0;  // this epoch and older ones are over
   RankRanges revived;  // they leave the set of the dead
   RankRanges died;     // they enter it, but for a rank's own page, and the present epoch is over
-  bool clear = false;  // first of all the set of the dead becomes empty
+  bool ends_older = false;  // epochs before `epoch` are over: deaths began it
+  RankRanges gone;          // they enter the set, and end nothing: they are not in this epoch
+  bool clear = false;       // first of all the set of the dead becomes empty
 };
 
 class ControlPages {

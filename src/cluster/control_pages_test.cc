@@ -47,6 +47,20 @@ TEST_CASE("pages are where they can be, and nowhere else") {
   CHECK(all.pages->find(kControlPageBytes) == nullptr);
 }
 
+TEST_CASE("an epoch that deaths began ends those before it, and not itself") {
+  Pages all(3);
+  all.died(1, 1);
+  ControlChange change{.epoch = 6, .ends_older = true, .gone = {{7, 8}}, .clear = true};
+  CHECK(all.pages->apply(change).empty());
+  CHECK(all.pages->apply(change).empty());  // told twice
+  for (const uint32_t rank : {0U, 1U, 2U}) {
+    CHECK(tutti_control_epoch(&all.page(rank)) == 6);
+    CHECK(tutti_control_aborted(&all.page(rank), 5));
+    CHECK(!tutti_control_aborted(&all.page(rank), 6));
+    CHECK(read_dead(all.page(rank)) == RankRanges{{7, 8}});  // 1 is started again in it
+  }
+}
+
 TEST_CASE("a death is in every page but its own, and their epoch is over") {
   Pages all(3);
   const uint32_t word = tutti_control_word(&all.page(0));

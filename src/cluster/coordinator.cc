@@ -15,8 +15,6 @@ constexpr Duration kAdoptionPatience = 3s;
 
 constexpr Duration kFirstUpdate = 1s;
 
-constexpr const char* kPreempted = "preempted";
-
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
 // Whether the job ends when all such processes have returned 0.

@@ -21,6 +21,9 @@
 
 namespace tutti {
 
+// Why a job ended that had a notice, or was to have one.
+constexpr const char* kPreempted = "preempted";
+
 constexpr uint64_t epoch_of(uint32_t term, uint32_t counter) {
   return uint64_t{term} << 32 | counter;
 }
@@ -35,6 +38,12 @@ struct CoordinatorOrders {
     cluster::Message message;
   };
   std::vector<Parcel> parcels;
+  // Nothing to do: ends that it has heard of, each once.
+  struct Ends {
+    RangeSet processes;
+    cluster::Row row;
+  };
+  std::vector<Ends> heard;
 };
 
 class Coordinator {
@@ -62,6 +71,8 @@ class Coordinator {
 
   uint64_t job() const { return appointment_.job(); }
   uint64_t epoch() const { return epoch_of(appointment_.term(), counter_); }
+  // Another number each time that it is appointed, or read from the log.
+  uint64_t life() const { return epoch_of(appointment_.term(), lives_); }
   cluster::JobState state() const { return state_; }
   const cluster::Appointment& appointment() const { return appointment_; }
   // In a line, for whoever looks for what it waits for.

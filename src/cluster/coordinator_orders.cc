@@ -45,7 +45,7 @@ cluster::Message Coordinator::directive() const {
   }
   if (std::ranges::find(gang_epochs_, 0) == gang_epochs_.end())
     directive.mutable_gang_epochs()->Assign(gang_epochs_.begin(), gang_epochs_.end());
-  directive.set_store(epoch_of(appointment_.term(), lives_));
+  directive.set_store(life());
   directive.set_members(appointment_.members());
   directive.set_master_address(appointment_.master_address());
   // Nobody can promise that a port is free on another host; each epoch tries another.

@@ -79,6 +79,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
   acks_[row.epoch()].add(processes);
   std::vector<RangeSet> returned(numbers_.roles());
   std::vector<RangeSet> broken(numbers_.roles());
+  RangeSet fresh;
   for (const RangeSet::Range& range : processes.ranges()) {
     for (uint64_t number = range.first; number <= range.last; ++number) {
       Process& process = processes_[number];
@@ -86,6 +87,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       if (row.epoch() < process.epoch || known) continue;
       process.epoch = row.epoch();
       process.exited = true;
+      fresh.add(static_cast<ProcessId>(number));
       // We had told it to end, or a coordinator before us had.
       const bool adoptable = may_adopt(static_cast<ProcessId>(number)) && !row.exit().by_us();
       const bool wanted = process.phase != Phase::idle || adoptable;
@@ -98,6 +100,7 @@ void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) 
       (well && !lives_on ? returned : broken)[index].add(static_cast<ProcessId>(number));
     }
   }
+  if (!fresh.empty()) orders_.heard.push_back({std::move(fresh), row});
   cluster::Row why = row;
   if (row.exit().by_us()) why.mutable_exit()->set_error(job::KILLED);  // but not by our will
   for (size_t index = 0; index < numbers_.roles(); ++index) {

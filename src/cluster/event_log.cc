@@ -1,6 +1,7 @@
 #include "cluster/event_log.h"
 
 #include "base/log.h"
+#include "base/queue_mark.h"
 #include "cluster/event_log_format.h"
 #include "world/fault.h"
 #include "world/semaphore.h"
@@ -74,6 +75,8 @@ uint64_t EventLog::post(std::string_view record) {
   posted_bytes_ += record.size();
   if (broken_) return last_sequence_;
   event_log::add_record(pending_, record);
+  TUTTI_QUEUE("event log: bytes that wait for the disk", pending_.size(),
+              kMaxPendingEventBytes + 2 * kMaxEventBytes);
   if (pending_.size() > kMaxPendingEventBytes)
     break_with({Code::exhausted, fmt::format("more than {} of events wait for the disk",
                                              format_bytes(kMaxPendingEventBytes))});
@@ -85,7 +88,7 @@ Task<Result<uint64_t>> EventLog::append(std::string record) {
     co_return fail(Code::invalid, "an event has {} bytes, and {} are allowed", record.size(),
                    kMaxEventBytes);
   const uint64_t sequence = post(record);
-  record = {};
+  std::string().swap(record);
   CO_TRY_DO(co_await durable(sequence));
   co_return sequence;
 }

@@ -140,7 +140,11 @@ Result<FileHeader> decode_file_header(FileKind kind, Bytes file) {
 }
 
 void add_record(std::string& batch, std::string_view record) {
-  if (batch.empty()) batch.resize(kBatchHeaderBytes);
+  if (batch.empty()) {
+    // Many a batch has one record: with what seal_batch() adds, it fits exactly.
+    batch.reserve(kBatchHeaderBytes + kLengthBytes + record.size() + kAlignment);
+    batch.resize(kBatchHeaderBytes);
+  }
   std::byte length[kLengthBytes];
   store_le(length, static_cast<uint32_t>(record.size()));
   batch += as_text(length);

@@ -20,9 +20,8 @@ ExchangeAnswer refusal(const Error& why) {
 }  // namespace
 
 Task<Result<void>> ExchangeServer::serve(std::string path) {
-  Address address = Address::unix_socket(path);
-  auto listener = co_await world_.network().listen(std::move(address));
-  if (!listener) co_return fail(listener.error().context("listen for ranks"));
+  auto listener = co_await listen(std::move(path));
+  if (!listener) co_return fail(std::move(listener).error());
   Scope calls;
   while (true) {
     auto stream = co_await (*listener)->accept();
@@ -32,11 +31,22 @@ Task<Result<void>> ExchangeServer::serve(std::string path) {
       continue;
     }
     // Out of descriptors, perhaps: calls that end give some back.
-    auto slept = co_await world_.clock().sleep(kAcceptPause);
-    if (!slept) break;
+    co_await pause();
   }
   calls.cancel();
   co_return co_await calls.join();
+}
+
+// These two have frames of their own: serve() waits nearly all of its life, and there are many.
+Task<Result<std::unique_ptr<Listener>>> ExchangeServer::listen(std::string path) {
+  Address address = Address::unix_socket(std::move(path));
+  auto listener = co_await world_.network().listen(std::move(address));
+  if (!listener) co_return fail(listener.error().context("listen for ranks"));
+  co_return listener;
+}
+
+Task<void> ExchangeServer::pause() {
+  (void)co_await world_.clock().sleep(kAcceptPause);  // accept() finds out when it is cancelled
 }
 
 Task<void> ExchangeServer::serve_one(std::unique_ptr<Stream> stream) {

@@ -25,6 +25,8 @@ class ExchangeServer {
   bool serves_others() const { return serves_others_; }
 
  private:
+  Task<Result<std::unique_ptr<Listener>>> listen(std::string path);
+  Task<void> pause();
   Task<void> serve_one(std::unique_ptr<Stream> stream);
   Task<ExchangeAnswer> answer(Stream& stream);
   Result<void> check_user(Stream& stream, const HostJob& job) const;

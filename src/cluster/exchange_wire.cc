@@ -62,7 +62,7 @@ Result<void> check(const RequestHeader& header) {
   if (header.version != kVersion)
     return fail(Code::unsupported, "version {} of the exchange is asked for, {} is spoken here",
                 header.version, kVersion);
-  if (header.op < 1 || header.op > 4)
+  if (header.op < 1 || header.op > 5)
     return fail(Code::unsupported, "the exchange has no operation {}", header.op);
   const bool named = header.op != static_cast<uint16_t>(ExchangeRequest::Op::ready);
   if ((named && header.name_bytes == 0) || header.name_bytes > kMaxExchangeName)
@@ -133,7 +133,7 @@ Task<Result<ExchangeAnswer>> read_answer(Stream& stream) {
   AnswerHeader header;
   std::memcpy(&header, bytes->data(), sizeof header);
   if (header.magic != kMagic || header.message_bytes > kMaxAnswerMessage ||
-      header.value_bytes > kMaxExchangeValue)
+      header.value_bytes > kMaxGangTable)
     co_return fail(Code::corrupt, "this is no answer of the exchange");
   ExchangeAnswer answer{.ok = header.code == 0,
                         .code = static_cast<Code>(header.code == 0 ? 0 : header.code - 1),

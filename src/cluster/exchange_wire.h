@@ -15,14 +15,15 @@ constexpr const char* kExchangeVariable = "TUTTI_EXCHANGE";  // where ranks find
 
 constexpr size_t kMaxExchangeName = 256;        // of a barrier or a key, in bytes
 constexpr size_t kMaxExchangeValue = 64 << 10;  // enough for addresses and keys, not for tensors
+constexpr size_t kMaxGangTable = 64 << 20;      // a line for each host
 
 struct ExchangeRequest {
-  enum class Op : uint16_t { barrier = 1, put = 2, get = 3, ready = 4 };
+  enum class Op : uint16_t { barrier = 1, put = 2, get = 3, ready = 4, gang = 5 };
   Op op = Op::barrier;
   uint64_t job = 0;
   uint64_t life = 0;        // the epoch in which the process was started
   uint64_t gang_epoch = 0;  // as an answer told it; 0 before the first
-  uint64_t round = 0;       // barriers of this name before; of a put, its serial
+  uint64_t round = 0;  // barriers of this name before; of a put, its serial; of gang, the epoch
   int64_t timeout_ns = -1;  // negative: none
   uint32_t process = 0;     // of ready: the number of the spare
   std::string name;

@@ -90,8 +90,8 @@ TEST_CASE("what is too large, cut off or of somebody else is refused before it i
   other[4] = 9;
   CHECK(told(other) == "version 9 of the exchange is asked for, 1 is spoken here");
   other = good;
-  other[6] = 5;
-  CHECK(told(other) == "the exchange has no operation 5");
+  other[6] = 6;
+  CHECK(told(other) == "the exchange has no operation 6");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "cluster/control_pages.h"
 #include "cluster/end_descendants.h"
 #include "cluster/keeper_messages.h"
 #include "cluster/output_readers.h"
@@ -80,11 +81,16 @@ Result<std::string> Gang::first_frames(uint16_t master_port) const {
   for (const std::string& setting : options_.environment) spawn.add_environment(setting);
   spawn.set_folder(options_.folder);
   spawn.set_open_files(options_.open_files);
+  keeper::CreateArena pages;
+  pages.set_name("control");
+  pages.set_size_bytes(options_.size * kControlPageBytes);
+  spawn.set_control_arena(pages.name());
   const std::string address = fmt::format("MASTER_ADDR={}", options_.master_address);
   const std::string port = fmt::format("MASTER_PORT={}", master_port);
   for (uint32_t rank = 0; rank < options_.size; ++rank) {
     keeper::Spawn::Rank& one = *spawn.add_ranks();
     one.set_rank(rank);
+    one.set_control_offset(rank * kControlPageBytes);
     for (std::string& setting : rank_environment(rank, options_.size))
       one.add_environment(std::move(setting));
     one.add_environment(address);
@@ -96,6 +102,7 @@ Result<std::string> Gang::first_frames(uint16_t master_port) const {
                 options_.size, spawn.ByteSizeLong(), kMaxKeeperMessage);
   std::string frames;
   encode_keeper_frame(KeeperMessage::hello, make_hello(), 0, frames);
+  encode_keeper_frame(KeeperMessage::create_arena, pages, 0, frames);
   encode_keeper_frame(KeeperMessage::spawn, spawn, 0, frames);
   return frames;
 }
@@ -352,7 +359,8 @@ int GangReport::exit_code() const {
       return error->code() == Code::denied || error->code() == Code::invalid ? kNotExecutableCode
                                                                              : 1;
     case GangEnd::keeper_lost: return 1;
-    case GangEnd::killed: return kSignalBase + SIGTERM;
+    case GangEnd::killed:
+    case GangEnd::preempted: return kSignalBase + SIGTERM;
   }
   return 1;
 }

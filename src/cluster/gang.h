@@ -38,6 +38,7 @@ enum class GangEnd : unsigned char {
   not_started,  // no rank ran
   keeper_lost,  // the keeper died, and everything with it
   killed,       // with `tutti kill`, on a cluster
+  preempted,    // with `tutti kill --notice`
 };
 
 enum class OutputEnd : unsigned char {

@@ -67,6 +67,8 @@ class Head final : public TreeUser, private EventLogReader {
   // Briefly: without the hosts, and then without looking at each of them.
   cluster::StatusReply status(bool brief) const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
+  // A host that has left for good. Refused while it is connected, or has something of a job.
+  Task<Result<void>> forget_host(std::string name);
 
   // It has read its log.
   bool ready() const { return strands_ != nullptr; }
@@ -115,6 +117,7 @@ class Head final : public TreeUser, private EventLogReader {
   Task<Result<void>> keep_time();
   Task<void> write_log();
   Task<Result<void>> end_kept(uint64_t job);
+  void add_away(uint64_t job, cluster::PsReply& reply) const;
   void forget_old();
 
   // EventLogReader (head_log.cc).

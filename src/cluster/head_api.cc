@@ -60,6 +60,7 @@ HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, w
   add_for_users(api::kSignal, &HeadApi::signal);
   add_for_users(api::kStatus, &HeadApi::status);
   add_for_users(api::kPs, &HeadApi::ps);
+  add_for_users(api::kForget, &HeadApi::forget);
   add_for_users(api::kToken, &HeadApi::token);
   methods_.add(api::kJoin, *this, &HeadApi::join);
 }
@@ -170,6 +171,15 @@ Task<Result<cluster::StatusReply>> HeadApi::status(Context&,
 Task<Result<cluster::PsReply>> HeadApi::ps(Context&, const cluster::PsRequest& request) {
   cluster::PsRequest asked = request;
   co_return co_await head_.processes(std::move(asked));
+}
+
+Task<Result<cluster::Empty>> HeadApi::forget(Context& call, const cluster::ForgetRequest& request) {
+  if (!rules(call))
+    co_return fail(Code::denied, "only {}, whose cluster this is, and root may forget hosts",
+                   owner_);
+  std::string host = request.host();
+  CO_TRY_DO(co_await head_.forget_host(std::move(host)));
+  co_return cluster::Empty();
 }
 
 Task<Result<cluster::TokenReply>> HeadApi::token(Context& call,

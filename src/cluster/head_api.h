@@ -38,6 +38,7 @@ class HeadApi {
   Task<Result<cluster::Empty>> signal(Context& call, const cluster::SignalRequest& request);
   Task<Result<cluster::StatusReply>> status(Context& call, const cluster::StatusRequest& request);
   Task<Result<cluster::PsReply>> ps(Context& call, const cluster::PsRequest& request);
+  Task<Result<cluster::Empty>> forget(Context& call, const cluster::ForgetRequest& request);
   Task<Result<cluster::TokenReply>> token(Context& call, const cluster::TokenRequest& request);
   Task<Result<cluster::JoinReply>> join(Context& call, const cluster::JoinRequest& request);
   // The owner of the cluster and root may do what they like.

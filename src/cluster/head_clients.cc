@@ -2,9 +2,14 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/log.h"
+#include "base/queue_mark.h"
+#include "base/suggest.h"
 #include "base/version.h"
+#include "cluster/coordinator.h"
 #include "cluster/head.h"
 #include "cluster/job_file.h"
+#include "cluster/job_limits.h"
 
 namespace tutti {
 namespace {
@@ -23,6 +28,15 @@ class Bell final : public JobWatcher {
   Alarm& alarm_;
 };
 
+// By which ranks on several hosts know each other.
+void give_fabric_key(Random& random, job::Spec& spec) {
+  spec.clear_fabric_key();
+  const auto several = [](const job::Role& role) { return role.count() > 1; };
+  if (std::ranges::none_of(spec.roles(), several)) return;
+  spec.mutable_fabric_key()->resize(kFabricKeyBytes);
+  random.fill(as_mutable_bytes(*spec.mutable_fabric_key()));
+}
+
 }  // namespace
 
 Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
@@ -32,6 +46,7 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   }
   TRY_DO(check_job(request.spec()));
   request.mutable_spec()->set_account(user);  // whatever it says itself
+  give_fabric_key(world_.random(), *request.mutable_spec());
   TRY_DO(state_.placement.could_hold(request.spec()));
   if (state_.queue.size() >= kMostQueued)
     return fail(Code::exhausted, "{} jobs wait already; submit more when some have ended",
@@ -48,6 +63,7 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   cluster::HeadRecord record;
   *record.mutable_submitted() = submitted_of(*job);
   state_.add(std::move(job));
+  TUTTI_QUEUE("head: jobs that wait", state_.queue.size(), kMostQueued);
   post(id, record);
   // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
   // tried when something last changed.
@@ -100,7 +116,7 @@ Task<Result<void>> Head::kill(cluster::KillRequest request) {
     end.set_grace_ns(request.grace_ns());
     end.set_signal(request.signal());
     end.set_preempted(request.preempt());
-    end.set_why(request.preempt() ? "preempted" : "killed");
+    end.set_why(request.preempt() ? kPreempted : "killed");
     job->end = end;
     sequence = post(id, record);
   } else {
@@ -234,18 +250,59 @@ cluster::StatusReply Head::status(bool brief) const {
   return status;
 }
 
-Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
-  RangeSet hosts = state_.placement.alive();
-  if (request.job() != 0) {
-    const HeadJob* job = state_.find(request.job());
-    if (job == nullptr) co_return no_such_job(request.job());
-    hosts = nodes_of(job->layout).common(hosts);
-  } else {
-    // Hosts without a job have nothing to say.
-    RangeSet busy;
-    for (const auto& [id, job] : state_.jobs) busy.add(HeadState::held_by(*job));
-    hosts = hosts.common(busy);
+// Nobody says that a host has nothing because it is not there.
+void Head::add_away(uint64_t wanted, cluster::PsReply& reply) const {
+  std::map<NodeId, cluster::PsReply::Away> away;
+  for (const auto& [id, job] : state_.jobs) {
+    if (wanted != 0 && wanted != id) continue;
+    for (const NodeId node : HeadState::held_by(*job).minus(state_.placement.alive()).members())
+      away[node].add_jobs(id);
   }
+  for (auto& [node, one] : away) {
+    one.set_host(node);
+    *reply.add_away() = std::move(one);
+  }
+}
+
+Task<Result<void>> Head::forget_host(std::string name) {
+  const auto known = state_.numbers.find(name);
+  if (known == state_.numbers.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& [one, node] : state_.numbers) names.emplace_back(one);
+    const auto meant = suggest(name, names);
+    co_return fail(Code::not_found, "there is no host '{}'; {}", name,
+                   meant ? fmt::format("did you mean '{}'?", *meant)
+                         : std::string("see them with `tutti status`"));
+  }
+  const NodeId node = known->second;
+  if (state_.placement.is_alive(node))
+    co_return fail(Code::exists,
+                   "host {} is connected; end its agent with `tutti down` there first", name);
+  for (const auto& [id, job] : state_.jobs)
+    if (HeadState::held_by(*job).contains(node))
+      co_return fail(Code::exists,
+                     "host {} may still have something of job {}; it can be forgotten when that is "
+                     "over or runs elsewhere",
+                     name, id);
+  state_.forget_host(name);
+  cluster::HeadRecord record;
+  record.set_host_forgotten(name);
+  const uint64_t sequence = post(0, record);
+  TUTTI_LOG(info, "forgot a host", {{"host", name}, {"node", node}});
+  tree_->places_changed();
+  auto kept = co_await durable(sequence);
+  if (!kept) co_return fail(kept.error().context("keep that the host is forgotten"));
+  co_return {};
+}
+
+Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
+  if (request.job() != 0 && state_.find(request.job()) == nullptr)
+    co_return no_such_job(request.job());
+  // Hosts without a job have nothing to say.
+  RangeSet busy;
+  for (const auto& [id, job] : state_.jobs)
+    if (request.job() == 0 || request.job() == id) busy.add(HeadState::held_by(*job));
+  const RangeSet hosts = state_.placement.alive().common(busy);
   const uint64_t key = next_query_++;
   Alarm alarm(world_.clock());
   PendingQuery& query = queries_[key];
@@ -265,6 +322,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   queries_.erase(key);
   if (!woken) co_return fail(woken.error());
   set_pairs(done.missing, done.reply.mutable_silent());
+  add_away(request.job(), done.reply);
   co_return std::move(done.reply);
 }
 

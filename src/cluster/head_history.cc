@@ -12,8 +12,7 @@ std::unexpected<Error> no_such_job(uint64_t job) {
 Task<cluster::JobsReply> Head::all_jobs(cluster::JobsRequest request) {
   cluster::JobsReply reply;
   for (cluster::JobInfo& info : jobs(request)) *reply.add_jobs() = std::move(info);
-  const auto found = static_cast<uint32_t>(reply.jobs_size());
-  if (!request.all() || found == request.most() || !feed_) co_return reply;
+  if (!request.all() || !feed_) co_return reply;
   // Not all that were forgotten are older than all that were not.
   auto forgotten = co_await feed_->find_forgotten(request, state_.next_job);
   if (!forgotten) {

@@ -59,6 +59,7 @@ std::vector<std::string> HeadSnapshotTaker::finish() {
   cluster::HeadSnapshot rest;
   for (const cluster::HostAbout& about : state_.hosts)
     if (!about.name().empty()) *rest.add_hosts() = about;
+  rest.set_numbers(static_cast<uint32_t>(state_.hosts.size()));
   rest.set_next_job(state_.next_job);
   rest.mutable_queue()->Assign(state_.queue.begin(), state_.queue.end());
   rest.mutable_over()->Assign(state_.over.begin(), state_.over.end());
@@ -71,6 +72,7 @@ Result<void> restore_snapshot(uint64_t sequence, std::string_view bytes, HeadSta
   if (!snapshot.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return fail(Code::corrupt, "the snapshot of the head's log does not parse");
   for (const cluster::HostAbout& about : snapshot.hosts()) state.know_host(about);
+  if (state.hosts.size() < snapshot.numbers()) state.hosts.resize(snapshot.numbers());
   for (const cluster::KeptJob& kept : snapshot.jobs())
     state.jobs[kept.submitted().job()] = job_from(sequence, kept);
   for (const uint64_t job : snapshot.gone()) state.jobs.erase(job);

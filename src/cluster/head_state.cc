@@ -25,6 +25,7 @@ const HeadJob* HeadState::find(uint64_t job) const {
 void HeadState::replay(uint64_t sequence, const cluster::HeadRecord& record,
                        const Forgetting& forgetting) {
   if (record.has_host()) return know_host(record.host().about());
+  if (!record.host_forgotten().empty()) return forget_host(record.host_forgotten());
   if (record.has_submitted()) {
     auto job = job_from(record.submitted());
     job->sequence = sequence;
@@ -60,6 +61,15 @@ void HeadState::know_host(const cluster::HostAbout& about) {
   hosts[about.node()] = about;
   numbers[about.name()] = about.node();
   placement.set_host(about.node(), about.slots(), about.only_for());
+}
+
+// Its number stays its own: should it come back, it is known again.
+void HeadState::forget_host(const std::string& name) {
+  const auto found = numbers.find(name);
+  if (found == numbers.end()) return;
+  hosts[found->second] = cluster::HostAbout();
+  placement.set_host(found->second, 0);
+  numbers.erase(found);
 }
 
 void HeadState::add(std::unique_ptr<HeadJob> job) {

@@ -75,6 +75,7 @@ struct HeadState {
 
   // What both the head and a replay do.
   void know_host(const cluster::HostAbout& about);
+  void forget_host(const std::string& name);
   void add(std::unique_ptr<HeadJob> job);
   void end(HeadJob& job, int64_t at_ns);
   void forget(uint64_t job);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/queue_mark.h"
+
 namespace tutti {
 namespace {
 
@@ -66,6 +68,8 @@ Task<ExchangeAnswer> HostExchange::ask(std::shared_ptr<HostExchange> exchange,
         Code::exhausted,
         fmt::format("{} calls of this process wait already, which is the most", kMostCalls));
   Call call(*exchange, std::move(request));
+  TUTTI_QUEUE("exchange: calls of a process that wait",
+              static_cast<uint64_t>(std::ranges::count_if(exchange->calls_, same)), kMostCalls);
   while (true) {
     std::optional<ExchangeAnswer> answer = exchange->answer(call);
     if (answer && answer->ok && call.sequence != 0 && exchange->job_ != nullptr) {
@@ -100,6 +104,12 @@ std::optional<ExchangeAnswer> HostExchange::answer(Call& call) {
   switch (call.request.op) {
     case ExchangeRequest::Op::barrier: return answer_barrier(call);
     case ExchangeRequest::Op::put: return answer_put(call);
+    case ExchangeRequest::Op::gang: {
+      auto table = job_->gang_table(call.role, call.request.round);
+      if (!table) return {};
+      return ExchangeAnswer{
+          .gang_epoch = call.gang_epoch, .message = {}, .value = std::move(*table)};
+    }
     default: return answer_get(call);
   }
 }

@@ -32,6 +32,8 @@ class ExchangeJob {
   // 0 when it is not known yet.
   virtual uint64_t gang_epoch(size_t role) const = 0;
   virtual uint64_t store() const = 0;
+  // Who of a role is where, for its ranks; nothing before this host has heard of the epoch.
+  virtual std::optional<std::string> gang_table(size_t role, uint64_t epoch) const = 0;
   // What runs here is not known yet.
   virtual bool finding_out() const = 0;
   // There is something to tell the coordinator.

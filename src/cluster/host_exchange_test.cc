@@ -25,6 +25,10 @@ struct Bench final : ExchangeJob {
   uint64_t life_of(ProcessId process) const override { return process < 2 ? life : 0; }
   uint64_t gang_epoch(size_t) const override { return gang; }
   uint64_t store() const override { return store_of; }
+  std::optional<std::string> gang_table(size_t, uint64_t epoch) const override {
+    if (epoch > life) return {};
+    return "table";
+  }
   bool finding_out() const override { return finding; }
   void tell_soon() override { told_soon = true; }
   uint64_t log_exchange(cluster::ExchangeRecord record) override {

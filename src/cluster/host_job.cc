@@ -21,7 +21,7 @@ HostJob::~HostJob() {
 }
 
 void HostJob::on_directive(const cluster::Directive& directive) {
-  const auto age = [](const cluster::Directive& d) { return std::pair(d.epoch(), d.revision()); };
+  const auto age = [](const auto& d) { return std::pair(d.epoch(), d.revision()); };
   if (end_ && directive.epoch() <= end_->epoch()) return;
   if (age(directive) <= age(directive_) || (next_ && age(directive) <= age(*next_))) {
     // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
@@ -32,7 +32,8 @@ void HostJob::on_directive(const cluster::Directive& directive) {
     return;
   }
   if (end_) return;  // it ends here, whatever comes
-  next_ = directive;
+  next_.emplace(directive);
+  next_->fold();
   alarm_.ring();
 }
 
@@ -104,16 +105,15 @@ Task<void> HostJob::run() {
     }
     // What is here already must be known before anything is started beside it.
     if (next_ && !adopting_) {
-      cluster::Directive directive = std::move(*next_);
-      next_.reset();
-      auto obeyed = co_await obey(std::move(directive));
+      auto obeyed = co_await obey();
       if (!obeyed) {
-        if (obeyed.error().code() == Code::cancelled) break;
+        // Who cannot log ends: what the next agent starts must not have been told as ended.
+        if (Strand::current()->cancelled()) break;
         give_up_wanted(obeyed.error());
       }
       continue;
     }
-    if (!pending_.empty() && !adopting_) co_await start_pending();
+    if (!pending_.empty() && !adopting_) start_pending();
     const Instant now = world_.clock().now();
     if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
     if (stalls_at_ <= now) look_for_stalls();
@@ -122,7 +122,12 @@ Task<void> HostJob::run() {
     if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
     tend_spares();
     if ((next_ && !adopting_) || end_) continue;
+    if (looks_ != nullptr && looks_->unwritten()) {
+      co_await looks_->write();
+      continue;
+    }
     const Instant due = next_due();
+    directive_.fold();
     auto woken = co_await alarm_.until(due);
     if (!woken) break;
   }
@@ -135,7 +140,7 @@ Task<void> HostJob::run() {
 cluster::HostRecord HostJob::record() const {
   cluster::HostRecord record;
   record.set_job(job_);
-  *record.mutable_directive() = directive_;
+  *record.mutable_directive() = directive();
   std::map<uint64_t, RangeSet> by_epoch;
   for (const auto& [process, local] : processes_) by_epoch[local.epoch].add(process);
   for (const auto& [epoch, processes] : by_epoch) {
@@ -147,40 +152,69 @@ cluster::HostRecord HostJob::record() const {
   return record;
 }
 
-Task<Result<void>> HostJob::obey(cluster::Directive directive) {
+// Gives whether its epoch is a new one.
+bool HostJob::take_next() {
+  cluster::Directive directive = next_->get();
+  next_.reset();
   TUTTI_LOG(debug, "obeying",
             {{"job", job_}, {"epoch", directive.epoch()}, {"revision", directive.revision()}});
-  const bool newer = directive.epoch() > directive_.epoch();
+  const bool newer = directive.epoch() > epoch();
   // A coordinator that took over learns from us.
-  if (directive.gang_epochs().empty()) *directive.mutable_gang_epochs() = directive_.gang_epochs();
-  directive_ = std::move(directive);
-  numbers_.emplace(directive_.spec());
-  const RangeSet wanted = wanted_here();
-  auto who = host_.run_as(directive_.spec().account());
+  if (directive.gang_epochs().empty())
+    *directive.mutable_gang_epochs() = this->directive().gang_epochs();
+  directive_ = KeptDirective(std::move(directive));
+  return newer;
+}
+
+// False when this host runs nothing of the job's user.
+bool HostJob::find_user() {
+  auto who = host_.run_as(directive().spec().account());
   if (!who) {
-    refuse(wanted, who.error());
+    refuse(wanted_here(), who.error());
     report_again();
-    co_return {};
+    return false;
   }
-  run_as_ = std::move(*who);
-  if (keeper_ == nullptr && !wanted.empty()) {
-    auto keeper = co_await host_.take_keeper();
-    if (!keeper) co_return fail(keeper.error().context("start a keeper"));
-    keeper_ = *keeper;
-    keeper_->set_user(this);
-  }
+  run_as_ = *who ? std::make_unique<RunAs>(std::move(**who)) : nullptr;
+  return true;
+}
+
+Task<Result<void>> HostJob::log(const cluster::HostRecord& record) {
+  Task<Result<void>> logging = host_.log(record);
+  directive_.fold();
+  return logging;
+}
+
+Task<Result<void>> HostJob::log_wanted() {
   cluster::HostRecord kept = record();
+  const RangeSet wanted = wanted_here();
   if (!wanted.empty()) {
     cluster::Row& row = *kept.add_running();
     row.set_epoch(epoch());
     set_pairs(wanted, row.mutable_processes());
   }
-  auto logged = co_await host_.log(std::move(kept));
+  return log(kept);
+}
+
+// All hosts of a job are in here at once: what it needs while it waits is small.
+Task<Result<void>> HostJob::obey() {
+  const bool newer = take_next();
+  if (!find_user()) co_return {};
+  if (keeper_ == nullptr && !wanted_here().empty()) {
+    directive_.fold();
+    auto keeper = co_await host_.take_keeper();
+    if (!keeper) co_return fail(keeper.error().context("start a keeper"));
+    keeper_ = *keeper;
+    keeper_->set_user(this);
+  }
+  auto logged = co_await log_wanted();
   if (!logged) co_return logged;
-  if (newer) co_await change_pages();
-  if (directive_.notice() != 0) give_notice();
+  if (newer) {
+    keep_looks(leaving_here());  // before its survivors hear of it
+    co_await change_pages();
+  }
+  if (directive().notice() != 0) give_notice();
   settle();
-  co_await start_pending();
+  start_pending();
   report_again();
   co_return {};
 }
@@ -188,17 +222,17 @@ Task<Result<void>> HostJob::obey(cluster::Directive directive) {
 HostJob::Local& HostJob::gone_at_once(ProcessId process) {
   Local& local = processes_[process];
   local = Local{.epoch = epoch(), .phase = Phase::exited};
-  local.row.set_what(cluster::Row::EXITED);
+  local.row().set_what(cluster::Row::EXITED);
   return local;
 }
 
 // Nothing begins any more, and what runs is told so: once, since a second signal often means haste.
 void HostJob::give_notice() {
   for (const ProcessId process : wanted_here().members())
-    gone_at_once(process).row.mutable_exit()->set_by_us(true);
+    gone_at_once(process).row().mutable_exit()->set_by_us(true);
   if (std::exchange(noticed_, true) || keeper_ == nullptr) return;
   keeper::Signal message;
-  message.set_number(directive_.notice());
+  message.set_number(directive().notice());
   for (const auto& [process, local] : processes_)
     if (local.phase != Phase::exited && !local.stopping) message.add_ranks(process);
   if (message.ranks_size() != 0) keeper_->send(KeeperMessage::signal, message);
@@ -209,8 +243,8 @@ void HostJob::give_up_wanted(const Error& why) {
   TUTTI_LOG(error, "cannot obey", {{"job", job_}, {"why", why.text()}});
   for (const ProcessId process : wanted_here().members()) {
     Local& local = gone_at_once(process);
-    local.row.set_message(why.text());
-    local.row.mutable_exit()->set_error(job::HOST_LOST);
+    local.row().set_message(why.text());
+    local.row().mutable_exit()->set_error(job::HOST_LOST);
   }
   report_again();
 }
@@ -220,18 +254,18 @@ void HostJob::refuse(const RangeSet& processes, const Error& why) {
   TUTTI_LOG(warn, "refused to start", {{"job", job_}, {"why", why.text()}});
   for (const ProcessId process : processes.members()) {
     Local& local = gone_at_once(process);
-    local.row.set_what(cluster::Row::NOT_STARTED);
-    local.row.set_message(why.text());
-    local.row.set_count(static_cast<uint64_t>(why.code()));
-    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+    local.row().set_what(cluster::Row::NOT_STARTED);
+    local.row().set_message(why.text());
+    local.row().set_count(static_cast<uint64_t>(why.code()));
+    local.row().mutable_exit()->set_error(job::NOT_STARTED);
   }
 }
 
 // What the directive has started here and does not run yet in its epoch.
 RangeSet HostJob::wanted_here() const {
-  const RangeSet here = processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
+  const RangeSet here = processes_on(numbers(), directive().layout(), RangeSet(host_.node()));
   RangeSet wanted;
-  const RangeSet start = set_from(directive_.start()).value_or(RangeSet());
+  const RangeSet start = set_from(directive().start()).value_or(RangeSet());
   for (const ProcessId process : start.common(here).members()) {
     const auto known = processes_.find(process);
     if (known == processes_.end() || known->second.epoch < epoch()) wanted.add(process);
@@ -239,19 +273,24 @@ RangeSet HostJob::wanted_here() const {
   return wanted;
 }
 
-// Makes what is here what the directive wants.
-void HostJob::settle() {
-  const RangeSet here = processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
-  const RangeSet unwanted = set_from(directive_.stop()).value_or(RangeSet());
-  pending_ = wanted_here();
+RangeSet HostJob::leaving_here() const {
+  const RangeSet here = processes_on(numbers(), directive().layout(), RangeSet(host_.node()));
+  const RangeSet unwanted = set_from(directive().stop()).value_or(RangeSet());
+  const RangeSet wanted = wanted_here();
   RangeSet leaving;
   for (const auto& [process, local] : processes_) {
     const bool elsewhere = !here.contains(process);
     const bool older = local.epoch < epoch();
-    if (elsewhere || (older && (unwanted.contains(process) || pending_.contains(process))))
+    if (elsewhere || (older && (unwanted.contains(process) || wanted.contains(process))))
       leaving.add(process);
   }
-  stop(leaving, Duration(directive_.spec().grace_ns()), SIGTERM);
+  return leaving;
+}
+
+// Makes what is here what the directive wants.
+void HostJob::settle() {
+  pending_ = wanted_here();
+  stop(leaving_here(), Duration(directive().spec().grace_ns()), SIGTERM);
   if (exchange_ != nullptr) exchange_->look_again();
 }
 
@@ -261,10 +300,14 @@ Task<void> HostJob::change_pages() {
   ControlChange change;
   change.epoch = epoch();
   change.clear = true;
-  auto dead = set_from(directive_.dead());
+  auto dead = set_from(directive().dead());
   if (!dead) co_return;
-  for (const RangeSet::Range& range : dead->ranges())
-    change.died.push_back({range.first, range.last});
+  change.ends_older = !dead->empty();
+  // Who is started again in this epoch is not dead in it.
+  const RangeSet start = set_from(directive().start()).value_or(RangeSet());
+  const RangeSet gone = dead->minus(start);
+  for (const RangeSet::Range& range : gone.ranges())
+    change.gone.push_back({range.first, range.last});
   (void)co_await pages_->apply_fully(std::move(change));
 }
 
@@ -278,6 +321,7 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
   }
   if (message.ranks_size() == 0 || keeper_ == nullptr) return;
   TUTTI_LOG(debug, "stopping", {{"job", job_}, {"processes", processes.text()}});
+  keep_looks(processes);
   const Instant now = world_.clock().now();
   const bool long_time = grace >= kNever - now - kEndPatience;
   const Instant give_up = long_time ? kNever : now + grace + kEndPatience;
@@ -288,16 +332,13 @@ void HostJob::stop(const RangeSet& processes, Duration grace, int number) {
 }
 
 // Nothing is started beside what is on its way out: both would want the same ports and memory.
-Task<void> HostJob::start_pending() {
+void HostJob::start_pending() {
   const auto leaves = [](const auto& entry) {
     return entry.second.stopping && entry.second.phase != Phase::exited;
   };
-  if (pending_.empty() || std::ranges::any_of(processes_, leaves)) co_return;
+  if (pending_.empty() || std::ranges::any_of(processes_, leaves)) return;
   give_up_at_ = kNever;
-  if (keeper_ == nullptr) {
-    lose_pending();
-    co_return;
-  }
+  if (keeper_ == nullptr) return lose_pending();
   const RangeSet processes = std::exchange(pending_, {});
   // The keeper holds the last exit of a number until it may be used again.
   std::erase_if(sequences_, [&](const auto& held) {
@@ -328,9 +369,9 @@ void HostJob::lose_pending() {
   if (why.code() == Code::unsupported) return;
   for (const ProcessId process : processes.members()) {
     Local& local = processes_[process];
-    local.row.set_what(cluster::Row::EXITED);
-    local.row.mutable_exit()->set_signal(SIGKILL);
-    local.row.mutable_exit()->set_error(job::KILLED);
+    local.row().set_what(cluster::Row::EXITED);
+    local.row().mutable_exit()->set_signal(SIGKILL);
+    local.row().mutable_exit()->set_error(job::KILLED);
   }
 }
 
@@ -342,12 +383,12 @@ void HostJob::take_from_record() {
 }
 
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
-  directive_ = record.directive();
-  numbers_.emplace(directive_.spec());
+  directive_ = KeptDirective(record.directive());
   // One who has gone meanwhile has what runs go on, and nothing begin.
-  if (auto who = host_.run_as(directive_.spec().account())) run_as_ = std::move(*who);
+  if (auto who = host_.run_as(directive().spec().account()); who && *who)
+    run_as_ = std::make_unique<RunAs>(std::move(**who));
   recorded_ = record.running();
-  noticed_ = directive_.notice() != 0;
+  noticed_ = directive().notice() != 0;
   report_again();
   if (record.ending()) {
     end_.emplace();

@@ -17,7 +17,9 @@
 #include "cluster/host_exchange.h"
 #include "cluster/host_log.pb.h"
 #include "cluster/job_layout.h"
+#include "cluster/job_looks.h"
 #include "cluster/keeper_session.h"
+#include "cluster/kept_directive.h"
 #include "cluster/output_spool.h"
 #include "world/alarm.h"
 
@@ -47,8 +49,8 @@ class JobHost {
   virtual void report(NodeId coordinator, const cluster::JobReport& report) = 0;
   // Nobody answers for the job: the head knows who should.
   virtual void report_to_head(const cluster::JobReport& report) = 0;
-  // Durable when it returns.
-  virtual Task<Result<void>> log(cluster::HostRecord record) = 0;
+  // Durable when it returns. The record is needed only until the wait begins.
+  virtual Task<Result<void>> log(const cluster::HostRecord& record) = 0;
   // With the next that is.
   virtual void log_soon(const cluster::HostRecord& record) = 0;
   virtual uint64_t log_exchange(const cluster::ExchangeRecord& record) = 0;
@@ -61,16 +63,24 @@ class JobHost {
   virtual Task<Result<void>> end_orphans(std::string keeper) = 0;
   virtual std::string job_folder(uint64_t job) const = 0;
   virtual std::string agent_socket() const = 0;
+  // As other hosts reach it, without a port.
+  virtual std::string address() const = 0;
   // Of our own user's ranks, or of others'.
   virtual std::string exchange_socket(bool of_others) const = 0;
   // Nothing for our own user; the error says why this host runs nothing of that user.
   virtual Result<std::optional<RunAs>> run_as(const std::string& user) = 0;
   // What ranks add to the niceness of their keeper.
   virtual int rank_nice() const = 0;
+  // A keeper told how a process ended.
+  virtual void noted(uint64_t job, uint64_t epoch, ProcessId process,
+                     const cluster::Exit& exit) = 0;
 
  protected:
   ~JobHost() = default;
 };
+
+// What the keeper calls the arena of the control pages.
+constexpr const char* kControlArena = "control";
 
 // Checks of services by command are ranks of the keeper too, numbered from here on: no job has as
 // many processes.
@@ -106,7 +116,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
 
   uint64_t job() const { return job_; }
   uint64_t epoch() const { return directive_.epoch(); }
-  const cluster::Directive& directive() const { return directive_; }
+  const cluster::Directive& directive() const { return directive_.get(); }
   // Shared with those who follow it, and may be longer there.
   const std::shared_ptr<OutputSpool>& output() const { return output_; }
   bool over() const { return over_; }
@@ -118,6 +128,10 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::string text() const;
   // What runs, for people.
   void describe(std::vector<cluster::ProcessInfo>& into) const;
+  // What its processes do, as far as can be seen from outside.
+  std::vector<cluster::ProcessLook> look(bool whole) const;
+  // Looks that were kept; null when there can be none.
+  const std::shared_ptr<JobLooks>& looks() const { return looks_; }
 
  private:
   enum class Phase : uint8_t { starting, running, exited };
@@ -131,13 +145,22 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
     bool stopping = false;
     bool from_spare = false;
     uint32_t restarts = 0;  // since we began to count
-    cluster::Row row;       // of its end
+    std::unique_ptr<cluster::Row> end_row = {};
     // Signs of progress.
     uint64_t progress = 0;
     Instant moved{};
     Duration longest{};
     bool well = false;     // once
     bool stalled = false;  // or ill; its row says why
+
+    // Of its end, if there is something to say.
+    cluster::Row& row() {
+      if (end_row == nullptr) end_row = std::make_unique<cluster::Row>();
+      return *end_row;
+    }
+    const cluster::Row& row() const {
+      return end_row == nullptr ? cluster::Row::default_instance() : *end_row;
+    }
   };
 
   // A process that waits for a rank.
@@ -160,8 +183,16 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   };
 
   // Obeying (host_job.cc).
-  Task<Result<void>> obey(cluster::Directive directive);
+  Task<Result<void>> obey();
+  bool take_next();
+  bool find_user();
+  Task<Result<void>> log(const cluster::HostRecord& record);
+  Task<Result<void>> log_wanted();
+  Task<Result<void>> log_ending();
+  void log_gone();
   RangeSet wanted_here() const;
+  // What runs here, or ended here, and is in the way of what the directive wants.
+  RangeSet leaving_here() const;
   // Of this epoch, and over before it began.
   Local& gone_at_once(ProcessId process);
   void give_notice();
@@ -170,7 +201,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void lose_pending();
   void settle();
   void take_from_record();
-  Task<void> start_pending();
+  void start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
   Task<bool> wait_for_ends();
@@ -223,20 +254,32 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void on_spawned(KeeperFrame frame);
   void on_exited(const KeeperFrame& frame);
   void take_slot(Local& local, uint64_t slot);
+  void take_pages(const Handle& arena, uint64_t bytes);
   void on_arenas(KeeperFrame frame);
   void on_done();
+  Asked take_asked();
   void finish_adopting();
   void on_failure(const KeeperFrame& frame);
   void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
 
+  // Looking (host_job_looks.cc).
+  cluster::ProcessInfo info_of(ProcessId process, const Local& local) const;
+  cluster::ProcessLook look_at(ProcessId process, const Local& local, bool whole) const;
+  void take_heap(Handle heap);
+  void keep_looks(const RangeSet& leaving);
+  void keep_looks_of_ended();
+  void keep_end_of(ProcessId process, const Local& local);
+  void note_progress();
+
   // What processes exchange (host_job_exchange.cc).
   World& world() override { return world_; }
-  const JobNumbers& numbers() const override { return *numbers_; }
+  const JobNumbers& numbers() const override { return directive_.numbers(); }
   uint64_t life_of(ProcessId process) const override;
   uint64_t gang_epoch(size_t role) const override;
-  uint64_t store() const override { return directive_.store(); }
-  bool finding_out() const override { return adopting_ || !numbers_; }
+  uint64_t store() const override { return directive().store(); }
+  std::optional<std::string> gang_table(size_t role, uint64_t epoch) const override;
+  bool finding_out() const override { return adopting_ || directive_.empty(); }
   void tell_soon() override;
   uint64_t log_exchange(cluster::ExchangeRecord record) override;
   Task<Result<void>> logged(uint64_t sequence) override;
@@ -249,14 +292,13 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::string health_text(ProcessId process, const Local& local) const;
 
   JobHost& host_;
-  std::optional<RunAs> run_as_;        // of the job's user, when that is not ours
+  std::unique_ptr<RunAs> run_as_;      // of the job's user, when that is not ours
   std::optional<Error> keeper_error_;  // why the last keeper is gone
   std::string lost_keeper_;            // its path, until what it left is known to be gone
   World& world_;
   uint64_t job_;
-  cluster::Directive directive_;  // obeyed
-  std::optional<JobNumbers> numbers_;
-  std::optional<cluster::Directive> next_;
+  KeptDirective directive_;  // obeyed
+  std::optional<KeptDirective> next_;
   std::optional<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
@@ -288,6 +330,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   Alarm alarm_;
   std::shared_ptr<OutputSpool> output_;
   std::shared_ptr<HostExchange> exchange_;  // when a process asks for it
+  std::shared_ptr<JobLooks> looks_;         // once the keeper has told of a heap
 };
 
 }  // namespace tutti

@@ -32,10 +32,11 @@ void HostJob::give_up_stuck() {
   for (const ProcessId process : waiting.members()) {
     Local& local = processes_[process];
     local = Local{.epoch = epoch(), .phase = Phase::exited, .slot = local.slot};
-    local.row.set_what(cluster::Row::NOT_STARTED);
-    local.row.set_message(fmt::format("processes {} of before do not end even when killed", stuck));
-    local.row.set_count(static_cast<uint64_t>(Code::unavailable));
-    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+    local.row().set_what(cluster::Row::NOT_STARTED);
+    local.row().set_message(
+        fmt::format("processes {} of before do not end even when killed", stuck));
+    local.row().set_count(static_cast<uint64_t>(Code::unavailable));
+    local.row().mutable_exit()->set_error(job::NOT_STARTED);
   }
   report_again();
 }
@@ -75,7 +76,7 @@ void HostJob::report_end(bool to_head) {
   row.set_what(left_behind_.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
   row.set_message(left_behind_);
   set_pairs(RangeSet(host_.node()), row.mutable_hosts());
-  host_.report(directive_.coordinator(), report);
+  host_.report(directive().coordinator(), report);
   if (to_head) host_.report_to_head(report);
 }
 
@@ -109,17 +110,31 @@ Task<bool> HostJob::wait_for_release() {
   co_return true;
 }
 
+// Once the keeper has forgotten the job, nobody may take it for one that never began.
+Task<Result<void>> HostJob::log_ending() {
+  cluster::HostRecord ending = record();
+  ending.set_ending(true);
+  ending.set_end_grace_ns(end_->grace_ns());
+  ending.set_end_signal(end_->signal());
+  ending.set_last_epoch(end_->epoch());
+  return log(ending);
+}
+
+void HostJob::log_gone() {
+  cluster::HostRecord gone;
+  gone.set_job(job_);
+  gone.set_ended(true);
+  gone.set_last_epoch(end_->epoch());
+  *gone.mutable_directive() = directive();
+  gone.mutable_directive()->clear_spec();
+  host_.log_soon(gone);
+}
+
 Task<void> HostJob::end_everything() {
   pending_ = RangeSet();
   next_.reset();
   if (epoch() != 0) {
-    // Once the keeper has forgotten the job, nobody may take it for one that never began.
-    cluster::HostRecord ending = record();
-    ending.set_ending(true);
-    ending.set_end_grace_ns(end_->grace_ns());
-    ending.set_end_signal(end_->signal());
-    ending.set_last_epoch(end_->epoch());
-    auto logged = co_await host_.log(std::move(ending));
+    auto logged = co_await log_ending();
     if (!logged) co_return;
   }
   const bool waited = co_await wait_for_ends();
@@ -142,6 +157,7 @@ Task<void> HostJob::end_everything() {
     if (!slept) co_return;
   }
   if (!was_left_) co_await output_->finish(kOutputPatience);
+  if (looks_ != nullptr && looks_->unwritten()) co_await looks_->write();
   if (Strand::current()->cancelled()) co_return;
   if (keeper_ != nullptr) {
     keeper_->set_user(nullptr);
@@ -152,13 +168,7 @@ Task<void> HostJob::end_everything() {
     const bool released = co_await wait_for_release();
     if (!released) co_return;
   }
-  cluster::HostRecord gone;
-  gone.set_job(job_);
-  gone.set_ended(true);
-  gone.set_last_epoch(end_->epoch());
-  *gone.mutable_directive() = directive_;
-  gone.mutable_directive()->clear_spec();
-  host_.log_soon(gone);
+  log_gone();
   report_end(false);
   over_ = true;
 }

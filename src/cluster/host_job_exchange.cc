@@ -10,7 +10,7 @@ std::shared_ptr<HostExchange> HostJob::exchange() {
 }
 
 void HostJob::on_release(const cluster::Release& release) {
-  if (exchange_ != nullptr && numbers_) exchange_->on_release(release);
+  if (exchange_ != nullptr && !directive_.empty()) exchange_->on_release(release);
 }
 
 uint64_t HostJob::life_of(ProcessId process) const {
@@ -21,8 +21,25 @@ uint64_t HostJob::life_of(ProcessId process) const {
 }
 
 uint64_t HostJob::gang_epoch(size_t role) const {
-  const auto& epochs = directive_.gang_epochs();
+  const auto& epochs = directive().gang_epochs();
   return role < static_cast<size_t>(epochs.size()) ? epochs[static_cast<int>(role)] : 0;
+}
+
+// Lines for people and programs: src/cluster/client/rank_exchange.h reads them.
+std::optional<std::string> HostJob::gang_table(size_t role, uint64_t wanted) const {
+  if (directive_.empty() || epoch() < wanted) return {};
+  std::string text = fmt::format("epoch {}\nlisten {}\nkey ", epoch(), host_.address());
+  for (const char byte : directive().spec().fabric_key())
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  text += '\n';
+  const RangeSet all = numbers().of_role(role);
+  const ProcessId base = numbers().number(role, 0);
+  for (const NodeId node : nodes_of(directive().layout()).members()) {
+    const RangeSet here = processes_on(numbers(), directive().layout(), RangeSet(node)).common(all);
+    for (const auto& [first, last] : here.ranges())
+      text += fmt::format("{} {} {}\n", node, first - base, last - base);
+  }
+  return text;
 }
 
 void HostJob::tell_soon() { alarm_.ring(); }
@@ -38,7 +55,7 @@ void HostJob::tell_exchange() {
   cluster::JobReport report;
   report.set_job(job_);
   exchange_->add_rows(report, host_.node(), false);
-  if (report.rows_size() != 0) host_.report(directive_.coordinator(), report);
+  if (report.rows_size() != 0) host_.report(directive().coordinator(), report);
 }
 
 void HostJob::restore_exchange(const std::vector<cluster::ExchangeRecord>& records) {

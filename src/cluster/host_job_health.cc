@@ -17,7 +17,7 @@ constexpr int kSilenceFactor = 4;
 // A process runs: it was started just now, or found by a new agent.
 void HostJob::begins(ProcessId process, Local& local) {
   local.moved = world_.clock().now();
-  const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+  const job::Role& role = directive().spec().roles(static_cast<int>(numbers().role_of(process)));
   if (role.hang_after_ns() > 0 && stalls_at_ == kNever) stalls_at_ = local.moved + kStallPause;
   if (!role.has_health()) return;
   HealthChecks::Owner& owner = *this;
@@ -27,7 +27,7 @@ void HostJob::begins(ProcessId process, Local& local) {
 
 void HostJob::stalls(Local& local, std::string why) {
   local.stalled = true;
-  local.row.set_message(std::move(why));
+  local.row().set_message(std::move(why));
   report_due_ = true;
 }
 
@@ -38,7 +38,7 @@ void HostJob::look_for_stalls() {
   stalls_at_ = now + kStallPause;
   if (pages_ == nullptr) return;
   for (auto& [process, local] : processes_) {
-    const job::Role& role = directive_.spec().roles(static_cast<int>(numbers_->role_of(process)));
+    const job::Role& role = directive().spec().roles(static_cast<int>(numbers().role_of(process)));
     if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
     const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
@@ -70,13 +70,14 @@ void HostJob::on_health() {
 // In the job's containment, with what its process was given; what it prints is nobody's.
 void HostJob::run_check(ProcessId process) {
   if (keeper_ == nullptr) return health_->on_command(process, "its keeper is gone");
-  const size_t role = numbers_->role_of(process);
+  const size_t role = numbers().role_of(process);
   keeper::Spawn spawn = common_spawn(role);
   add_epoch_settings(role, spawn);
   spawn.set_epoch(epoch());
-  *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).health().command();
+  *spawn.mutable_arguments() = directive().spec().roles(static_cast<int>(role)).health().command();
   spawn.set_output(keeper::Spawn::NOTHING);
   spawn.clear_control_arena();
+  spawn.clear_show_heap();
   add_rank(process, spawn).set_rank(kFirstCheck + process);
   asked_.push_back({.processes = RangeSet(kFirstCheck + process)});
   keeper_->send(KeeperMessage::spawn, spawn);

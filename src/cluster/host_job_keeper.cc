@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cluster/host_job.h"
 #include "cluster/keeper_messages.h"
+#include "cluster/rank_starter.h"
 #include "cluster/supervision.h"
 
 namespace tutti {
@@ -21,13 +22,20 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
   alarm_.ring();
 }
 
+// What the keeper answers now.
+HostJob::Asked HostJob::take_asked() {
+  Asked asked = std::move(asked_.front());
+  asked_.erase(asked_.begin());
+  if (asked_.empty()) asked_.shrink_to_fit();
+  return asked;
+}
+
 void HostJob::on_done() {
   if (asked_.empty()) {
     if (resetting_) reset_answer_ = "";
     return;
   }
-  const Asked asked = std::move(asked_.front());
-  asked_.erase(asked_.begin());
+  const Asked asked = take_asked();
   if (asked.what == Asked::What::assign) on_assigned(asked);
 }
 
@@ -74,13 +82,14 @@ void HostJob::on_spawned(KeeperFrame frame) {
             {{"job", job_}, {"count", spawned.ranks_size()}, {"last", spawned.last()}});
   if (!spawned.last()) return;
   report_due_ = true;
-  if (!adopting_ && !asked_.empty()) asked_.erase(asked_.begin());
+  if (!adopting_ && !asked_.empty()) take_asked();
 }
 
 // The keeper has told all that it has.
 void HostJob::finish_adopting() {
   adopting_ = false;
   report_due_ = true;
+  keep_looks_of_ended();
   if (!end_) settle();
 }
 
@@ -93,16 +102,32 @@ void HostJob::take_slot(Local& local, uint64_t slot) {
 void HostJob::on_arenas(KeeperFrame frame) {
   keeper::Arenas arenas;
   if (!frame.parse(arenas)) return;
-  if (adopting_ && arenas.last()) finish_adopting();
-  if (!asked_.empty() && asked_.front().what == Asked::What::arena) asked_.erase(asked_.begin());
-  if (arenas.arenas_size() == 0 || frame.handles.empty()) return;
-  auto pages = ControlPages::open(world_, frame.handles.front());
+  const size_t count = std::min<size_t>(arenas.arenas_size(), frame.handles.size());
+  bool answers = true;
+  for (size_t i = 0; i < count; ++i) {
+    const keeper::Arenas::Arena& arena = arenas.arenas(static_cast<int>(i));
+    if (arena.name() == kHeapArena) {
+      take_heap(std::move(frame.handles[i]));
+      answers = adopting_;  // else it comes with a Spawned
+    } else {
+      take_pages(frame.handles[i], arena.size_bytes());
+    }
+  }
+  if (adopting_ && arenas.last()) {
+    finish_adopting();
+  } else if (answers && !asked_.empty() && asked_.front().what == Asked::What::arena) {
+    take_asked();
+  }
+}
+
+void HostJob::take_pages(const Handle& arena, uint64_t bytes) {
+  auto pages = ControlPages::open(world_, arena);
   if (!pages) {
     TUTTI_LOG(warn, "no control pages", {{"job", job_}, {"why", pages.error().text()}});
     return;
   }
   pages_ = std::move(*pages);
-  pages_capacity_ = static_cast<uint32_t>(arenas.arenas(0).size_bytes() / kControlPageBytes);
+  pages_capacity_ = static_cast<uint32_t>(bytes / kControlPageBytes);
 }
 
 void HostJob::on_failure(const KeeperFrame& frame) {
@@ -115,8 +140,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     return;
   }
   const bool unasked = asked_.empty();
-  const Asked asked = unasked ? Asked{.what = Asked::What::arena} : std::move(asked_.front());
-  if (!unasked) asked_.erase(asked_.begin());
+  const Asked asked = unasked ? Asked{.what = Asked::What::arena} : take_asked();
   if (asked.what == Asked::What::assign) return on_not_assigned(asked, error);
   if (asked.what == Asked::What::spares) forget_unstarted_spares();
   if (asked.what != Asked::What::ranks) {
@@ -128,10 +152,10 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     Local& local = processes_[process];
     local.phase = Phase::exited;
     local.stopping = false;
-    local.row.set_what(cluster::Row::NOT_STARTED);
-    local.row.set_message(error.text());
-    local.row.set_count(static_cast<uint64_t>(error.code()));
-    local.row.mutable_exit()->set_error(job::NOT_STARTED);
+    local.row().set_what(cluster::Row::NOT_STARTED);
+    local.row().set_message(error.text());
+    local.row().set_count(static_cast<uint64_t>(error.code()));
+    local.row().mutable_exit()->set_error(job::NOT_STARTED);
   }
   report_due_ = true;
 }
@@ -165,20 +189,27 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   if (known == processes_.end()) return;
   // Keepers of version 1 know no epochs. One of before that was given up holds its number until
   // now.
-  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) return acknowledge(rank.sequence());
+  if (rank.epoch() != 0 && known->second.epoch != rank.epoch()) {
+    cluster::Exit late;
+    late.set_code(rank.code());
+    late.set_signal(rank.signal());
+    host_.noted(job_, rank.epoch(), process, late);
+    return acknowledge(rank.sequence());
+  }
   Local& local = known->second;
   sequences_[rank.sequence()] = process;
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
   if (health_ != nullptr) health_->forget(process);
-  local.row.clear_message();
-  local.row.set_what(cluster::Row::EXITED);
-  cluster::Exit& told = *local.row.mutable_exit();
+  local.row().clear_message();
+  local.row().set_what(cluster::Row::EXITED);
+  cluster::Exit& told = *local.row().mutable_exit();
   told.set_code(exit.code);
   told.set_signal(exit.signal);
   const bool by_us = local.stopping || noticed_;
   told.set_by_us(by_us);
   told.set_error(classify_exit(exit, by_us, exit.out_of_memory));
+  host_.noted(job_, local.epoch, process, told);
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);
@@ -191,6 +222,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   event.mutable_exit()->set_peak_memory_bytes(rank.peak_memory_bytes());
   event.mutable_exit()->set_lived_ns(rank.lived_ns());
   output_->note(std::move(event));
+  keep_end_of(process, local);
   local.stopping = false;
   if (exchange_ != nullptr) exchange_->look_again();
 }
@@ -201,6 +233,7 @@ void HostJob::on_keeper_gone(const Error& why) {
   keeper_error_ = why;
   // The next keeper has nothing of what this one had.
   pages_.reset();
+  if (looks_ != nullptr) looks_->forget_heap();
   pages_capacity_ = 0;
   slots_.clear();
   asked_.clear();
@@ -219,10 +252,10 @@ void HostJob::on_keeper_gone(const Error& why) {
     if (health_ != nullptr) health_->forget(process);
     local.phase = Phase::exited;
     local.stopping = false;
-    local.row.set_what(cluster::Row::EXITED);
-    local.row.set_message(fmt::format("its keeper ended: {}", why.message()));
-    local.row.mutable_exit()->set_signal(SIGKILL);
-    local.row.mutable_exit()->set_error(job::KILLED);
+    local.row().set_what(cluster::Row::EXITED);
+    local.row().set_message(fmt::format("its keeper ended: {}", why.message()));
+    local.row().mutable_exit()->set_signal(SIGKILL);
+    local.row().mutable_exit()->set_error(job::KILLED);
   }
   if (!never_began.empty()) refuse(never_began, why.context("speak with its keeper"));
   if (exchange_ != nullptr) exchange_->look_again();

@@ -30,9 +30,9 @@ cluster::JobReport HostJob::make_report(bool all) const {
   const RangeSet here(host_.node());
   for (const auto& [process, local] : processes_) {
     if (local.phase == Phase::running)
-      running[{local.epoch, gang_epoch(numbers_->role_of(process))}].add(process);
+      running[{local.epoch, gang_epoch(numbers().role_of(process))}].add(process);
     if (local.phase == Phase::exited && (all || !local.told)) {
-      cluster::Row row = local.row;
+      cluster::Row row = local.row();
       row.set_epoch(local.epoch);
       set_pairs(RangeSet(process), row.mutable_processes());
       set_pairs(here, row.mutable_hosts());
@@ -44,7 +44,7 @@ cluster::JobReport HostJob::make_report(bool all) const {
       cluster::Row& row = *report.add_rows();
       row.set_what(what);
       row.set_epoch(local.epoch);
-      if (what == cluster::Row::STALLED) row.set_message(local.row.message());
+      if (what == cluster::Row::STALLED) row.set_message(local.row().message());
       set_pairs(RangeSet(process), row.mutable_processes());
       set_pairs(here, row.mutable_hosts());
     }
@@ -72,9 +72,10 @@ cluster::JobReport HostJob::make_report(bool all) const {
 
 void HostJob::send_report(bool all) {
   report_due_ = false;
+  note_progress();
   const cluster::JobReport report = make_report(all);
   if (all && all_tried()) confirmed_ = true;
-  host_.report(directive_.coordinator(), report);
+  host_.report(directive().coordinator(), report);
   const auto jitter = static_cast<int64_t>(world_.random().below(to_ns(kCheckInPause)));
   resend_at_ = world_.clock().now() + kCheckInPause / 2 + Duration(jitter);
   if (!anything_untold()) return;
@@ -92,41 +93,44 @@ std::string HostJob::text() const {
 
 std::string HostJob::health_text(ProcessId process, const Local& local) const {
   if (local.phase != Phase::running) return "";
-  if (local.stalled) return local.row.message();
+  if (local.stalled) return local.row().message();
   return health_ == nullptr ? "" : health_->text(process);
 }
 
+cluster::ProcessInfo HostJob::info_of(ProcessId process, const Local& local) const {
+  cluster::ProcessInfo info;
+  const size_t role = numbers().role_of(process);
+  info.set_job(job_);
+  info.set_process(process);
+  info.set_epoch(local.epoch);
+  info.set_pid(local.pid);
+  info.set_role(directive().spec().roles(static_cast<int>(role)).name());
+  info.set_restarts(local.restarts);
+  info.set_index(numbers().index_of(process));
+  info.set_host(host_.node());
+  const bool left = !left_behind_.empty() && local.phase != Phase::exited;
+  info.set_state(left                            ? "left behind"
+                 : local.phase == Phase::running ? "running"
+                 : local.phase == Phase::exited  ? "exited"
+                                                 : "starting");
+  info.set_health(health_text(process, local));
+  info.set_from_spare(local.from_spare);
+  const tutti_control_page* page =
+      pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
+  if (page == nullptr) return info;
+  info.set_progress(progress_of(*page));
+  info.set_step(step_of(*page));
+  return info;
+}
+
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
-  for (const auto& [process, local] : processes_) {
-    cluster::ProcessInfo& info = into.emplace_back();
-    const size_t role = numbers_->role_of(process);
-    info.set_job(job_);
-    info.set_process(process);
-    info.set_epoch(local.epoch);
-    info.set_pid(local.pid);
-    info.set_role(directive_.spec().roles(static_cast<int>(role)).name());
-    info.set_restarts(local.restarts);
-    info.set_index(numbers_->index_of(process));
-    info.set_host(host_.node());
-    const bool left = !left_behind_.empty() && local.phase != Phase::exited;
-    info.set_state(left                            ? "left behind"
-                   : local.phase == Phase::running ? "running"
-                   : local.phase == Phase::exited  ? "exited"
-                                                   : "starting");
-    info.set_health(health_text(process, local));
-    info.set_from_spare(local.from_spare);
-    const tutti_control_page* page =
-        pages_ == nullptr ? nullptr : pages_->find(local.slot * kControlPageBytes);
-    if (page == nullptr) continue;
-    info.set_progress(progress_of(*page));
-    info.set_step(step_of(*page));
-  }
+  for (const auto& [process, local] : processes_) into.push_back(info_of(process, local));
   for (const auto& [number, spare] : spares_) {
     cluster::ProcessInfo& info = into.emplace_back();
     info.set_job(job_);
-    info.set_process(numbers_->number(spare.role, 0));
+    info.set_process(numbers().number(spare.role, 0));
     info.set_pid(spare.pid);
-    info.set_role(directive_.spec().roles(static_cast<int>(spare.role)).name());
+    info.set_role(directive().spec().roles(static_cast<int>(spare.role)).name());
     info.set_host(host_.node());
     info.set_spare(true);
     info.set_state(spare.ready ? "ready" : "starting");

@@ -20,23 +20,24 @@ constexpr Duration kLongestPause = 1min;
 
 // Whether a rank of the role may yet be started here.
 bool HostJob::needs_spares(size_t role) const {
-  const RangeSet here = processes_on(*numbers_, directive_.layout(), RangeSet(host_.node()));
+  const RangeSet here = processes_on(numbers(), directive().layout(), RangeSet(host_.node()));
   const auto may_start = [&](ProcessId process) {
     const auto known = processes_.find(process);
     return known == processes_.end() || known->second.phase != Phase::exited ||
-           known->second.row.exit().error() != job::NONE || known->second.row.exit().by_us();
+           known->second.row().exit().error() != job::NONE || known->second.row().exit().by_us();
   };
-  const std::vector<uint32_t> members = here.common(numbers_->of_role(role)).members();
+  const std::vector<uint32_t> members = here.common(numbers().of_role(role)).members();
   return std::ranges::any_of(members, may_start);
 }
 
 // Ranks come first: spares are started when nothing else is on its way.
 void HostJob::tend_spares() {
-  if (keeper_ == nullptr || adopting_ || !numbers_ || !pending_.empty() || !asked_.empty()) return;
+  if (keeper_ == nullptr || adopting_ || directive_.empty() || !pending_.empty() || !asked_.empty())
+    return;
   spares_at_ = kNever;
   const Instant now = world_.clock().now();
-  for (size_t role = 0; role < numbers_->roles(); ++role) {
-    const uint32_t wanted = directive_.spec().roles(static_cast<int>(role)).spares();
+  for (size_t role = 0; role < numbers().roles(); ++role) {
+    const uint32_t wanted = directive().spec().roles(static_cast<int>(role)).spares();
     if (wanted == 0) continue;
     uint32_t alive = 0;
     for (const auto& [number, spare] : spares_) alive += spare.role == role ? 1 : 0;
@@ -51,7 +52,7 @@ void HostJob::tend_spares() {
 }
 
 void HostJob::spawn_spares(size_t role, uint32_t count) {
-  auto command = spare_command(directive_.spec().roles(static_cast<int>(role)));
+  auto command = spare_command(directive().spec().roles(static_cast<int>(role)));
   if (!command) return;  // the job's rules refuse it
   make_arena();
   keeper::Spawn spawn = common_spawn(role);
@@ -185,14 +186,14 @@ void HostJob::on_not_assigned(const Asked& asked, const Error& why) {
   Local& local = processes_[process];
   TUTTI_PROBE("host job: a spare did not live to take its rank");
   if (!local.stopping && !end_ && local.epoch == epoch()) {
-    spawn_cold(numbers_->role_of(process), asked.processes);
+    spawn_cold(numbers().role_of(process), asked.processes);
     return;
   }
   // What is to run here now is in a newer directive, which we have or are about to obey.
   local.phase = Phase::exited;
   local.stopping = false;
-  local.row.set_what(cluster::Row::EXITED);
-  local.row.mutable_exit()->set_by_us(true);
+  local.row().set_what(cluster::Row::EXITED);
+  local.row().mutable_exit()->set_by_us(true);
   report_due_ = true;
 }
 

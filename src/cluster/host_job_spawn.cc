@@ -6,8 +6,6 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kControlArena = "control";
-
 // Where a process stands among those of its role.
 struct Standing {
   uint32_t index;
@@ -70,11 +68,11 @@ uint32_t HostJob::slot_for(ProcessId process) {
 }
 
 keeper::Spawn::Rank& HostJob::add_rank(ProcessId process, keeper::Spawn& spawn) const {
-  const size_t index = numbers_->role_of(process);
-  const job::Role& role = directive_.spec().roles(static_cast<int>(index));
+  const size_t index = numbers().role_of(process);
+  const job::Role& role = directive().spec().roles(static_cast<int>(index));
   keeper::Spawn::Rank& rank = *spawn.add_ranks();
   rank.set_rank(process);
-  add_standing(standing_of(*numbers_, directive_.layout(), host_.node(), process), role.name(),
+  add_standing(standing_of(numbers(), directive().layout(), host_.node(), process), role.name(),
                rank);
   rank.add_environment(fmt::format("TUTTI_PROCESS={}", process));
   return rank;
@@ -84,7 +82,7 @@ void HostJob::make_arena() {
   if (pages_capacity_ != 0) return;
   // Twice what is here now: a lost host's processes may come to this one.
   pages_capacity_ = static_cast<uint32_t>(
-      2 * processes_on(*numbers_, directive_.layout(), RangeSet(host_.node())).size());
+      2 * processes_on(numbers(), directive().layout(), RangeSet(host_.node())).size());
   keeper::CreateArena arena;
   arena.set_name(kControlArena);
   arena.set_size_bytes(pages_capacity_ * kControlPageBytes);
@@ -94,22 +92,22 @@ void HostJob::make_arena() {
 
 // What differs between the epochs of a job.
 void HostJob::add_epoch_settings(size_t index, keeper::Spawn& spawn) const {
-  const job::Role& role = directive_.spec().roles(static_cast<int>(index));
-  set_unless_said("MASTER_ADDR", directive_.master_address(), role, spawn);
-  set_unless_said("MASTER_PORT", fmt::format("{}", directive_.master_port()), role, spawn);
+  const job::Role& role = directive().spec().roles(static_cast<int>(index));
+  set_unless_said("MASTER_ADDR", directive().master_address(), role, spawn);
+  set_unless_said("MASTER_PORT", fmt::format("{}", directive().master_port()), role, spawn);
   spawn.add_environment(fmt::format("TUTTI_EPOCH={}", epoch()));
 }
 
 // Whatever the processes and spares of a role have in common.
 keeper::Spawn HostJob::common_spawn(size_t index) const {
-  const job::Spec& spec = directive_.spec();
+  const job::Spec& spec = directive().spec();
   const job::Role& role = spec.roles(static_cast<int>(index));
   keeper::Spawn spawn;
   spawn.set_job(job_);
   *spawn.mutable_environment() = spec.environment();
   for (const std::string& setting : role.environment()) spawn.add_environment(setting);
   spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
-  const bool of_other = run_as_.has_value();
+  const bool of_other = run_as_ != nullptr;
   if (!of_other) spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
   spawn.add_environment(fmt::format("{}={}", kExchangeVariable, host_.exchange_socket(of_other)));
   spawn.set_folder(role.folder().empty() ? spec.folder() : role.folder());
@@ -124,14 +122,16 @@ keeper::Spawn HostJob::common_spawn(size_t index) const {
   spawn.set_open_files(spec.open_files());
   spawn.set_nice(host_.rank_nice());
   spawn.set_control_arena(kControlArena);
+  // A process that is alone waits for nobody.
+  spawn.set_show_heap(looks_ == nullptr && numbers().size() > 1);
   return spawn;
 }
 
 // One message per role: what its processes have in common travels once.
 void HostJob::send_spawn(const RangeSet& processes) {
   make_arena();
-  for (size_t role = 0; role < numbers_->roles(); ++role) {
-    const RangeSet mine = processes.common(numbers_->of_role(role));
+  for (size_t role = 0; role < numbers().roles(); ++role) {
+    const RangeSet mine = processes.common(numbers().of_role(role));
     if (mine.empty()) continue;
     const RangeSet left = assign_spares(role, mine);
     if (!left.empty()) spawn_cold(role, left);
@@ -140,7 +140,7 @@ void HostJob::send_spawn(const RangeSet& processes) {
 
 void HostJob::spawn_cold(size_t role, const RangeSet& processes) {
   keeper::Spawn spawn = common_spawn(role);
-  *spawn.mutable_arguments() = directive_.spec().roles(static_cast<int>(role)).command();
+  *spawn.mutable_arguments() = directive().spec().roles(static_cast<int>(role)).command();
   add_epoch_settings(role, spawn);
   spawn.set_epoch(epoch());
   for (const ProcessId process : processes.members()) {

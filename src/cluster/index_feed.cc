@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/queue_mark.h"
 
 namespace tutti {
 namespace {
@@ -40,6 +41,7 @@ void IndexFeed::touch(uint64_t job) {
 void IndexFeed::part(const HeadJob& job) {
   if (parted_.size() == kMostParted) parted_.pop_front();
   parted_.push_back({next_parted_++, job.sequence, told_of(job)});
+  TUTTI_QUEUE("index feed: jobs that wait for the index", parted_.size(), kMostParted);
 }
 
 Task<Result<void>> IndexFeed::run(EventLog& log) {

@@ -83,6 +83,8 @@ void read_command(TomlReader& toml, Message& message) {
   std::string text;
   if (toml.has_string("command") && toml.read("command", text)) {
     if (!text.empty()) words = {"sh", "-c", std::move(text)};
+  } else if (toml.has("command") && !toml.has_array("command")) {
+    toml.complain("command", "must be text for a shell or an array of strings");
   } else {
     toml.read("command", words);
   }

@@ -262,7 +262,7 @@ count = 2
        "j.toml:7: 'gang.worker.per_host' must be from 0 to 4096, not 5000\n"
        "j.toml:8: 'gang.worker.slots' must be from 0 to 4096, not -1\n"
        "j.toml:9: 'gang.worker.spares' must be from 0 to 256, not 1000\n"
-       "j.toml:10: 'gang.worker.command' must be an array of strings, not a whole number\n"
+       "j.toml:10: 'gang.worker.command' must be text for a shell or an array of strings\n"
        "j.toml:11: 'gang.worker.strategy' must be one of one_for_all, one_for_one, rest_for_one, "
        "not 'one_for_al'; did you mean 'one_for_all'?\n"
        "j.toml:12: 'gang.worker.environment.A' must be a string, not a whole number\n"

@@ -16,6 +16,8 @@ struct JobLimits {
 };
 
 // Ten times the largest machines there are; all roles of a job together have no more either.
+constexpr size_t kFabricKeyBytes = 32;
+
 constexpr JobLimits kCountLimits{1, 10'000'000};
 // No host has more hardware threads than this.
 constexpr JobLimits kPerHostLimits{0, 4096};

@@ -111,29 +111,35 @@ Task<std::unique_ptr<Stream>> Keeper::accept_soon(Listener& listener) {
   co_return accepted ? std::move(*accepted) : nullptr;
 }
 
+// What a session has while it lasts is all in this frame and in that of read_commands().
 Task<std::unique_ptr<Stream>> Keeper::serve_while_accepting(std::unique_ptr<Stream> stream,
                                                             Listener& listener) {
   std::unique_ptr<Stream> next;
-  Scope session;
-  session.spawn(serve_until_over(std::move(stream), session));
-  session.spawn(accept_next(listener, next, session));
-  (void)co_await session.join();
+  Session session(std::move(stream));
+  session_ = &session;
+  session.strands.spawn(begin_session(session));
+  session.strands.spawn(accept_next(listener, next, session.strands));
+  (void)co_await session.strands.join();
+  session_ = nullptr;
   co_return next;
 }
 
-Task<void> Keeper::serve_until_over(std::unique_ptr<Stream> stream, Scope& session) {
-  (void)co_await serve_one(std::move(stream));
-  session.cancel();
+Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> stream) {
+  Session session(std::move(stream));
+  session_ = &session;
+  session.strands.spawn(begin_session(session));
+  auto served = co_await session.strands.join();
+  session_ = nullptr;
+  co_return served;
 }
 
-Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> connection) {
-  KeeperStream stream(std::move(connection));
-  auto greeted = co_await greet(stream);
+// What nobody acknowledged is told before anything is answered.
+Task<Result<void>> Keeper::begin_session(Session& session) {
+  auto greeted = co_await greet(session.stream);
   if (!greeted) co_return greeted;
-  Scope session;
-  session.spawn(send_exits(stream));
-  session.spawn(read_commands(stream, session));
-  co_return co_await session.join();
+  session.strands.spawn(send_exits(session));
+  session.strands.spawn(read_commands(session));
+  co_return {};
 }
 
 Task<Result<void>> Keeper::greet(KeeperStream& stream) {
@@ -167,18 +173,30 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
   co_return co_await stream.send(KeeperMessage::welcome, welcome);
 }
 
-Task<void> Keeper::read_commands(KeeperStream& stream, Scope& session) {
-  bool leaving = false;
+// Most of a keeper's life is spent in here: what is not needed while waiting is elsewhere.
+Task<void> Keeper::read_commands(Session& session) {
   while (true) {
-    auto frame = co_await stream.receive();
-    if (!frame) break;
-    Task<Result<void>> handling = handle(stream, std::move(*frame));
-    auto handled = co_await std::move(handling);
+    auto handled = co_await handle_all(session);
     if (!handled) break;
-    // It reads on meanwhile: the controller may want no more grace.
-    if (leaving_ && !std::exchange(leaving, true)) session.spawn(leave_after_grace(session));
+    const Result<size_t> count = co_await session.stream.read_more();
+    if (!session.stream.note_read(count)) break;
   }
-  session.cancel();
+  session.strands.cancel();
+}
+
+// Those commands that have come.
+Task<Result<void>> Keeper::handle_all(Session& session) {
+  while (true) {
+    auto frame = session.stream.next();
+    if (!frame) co_return fail(std::move(frame).error());
+    if (!*frame) co_return {};
+    const bool was_leaving = leaving_;
+    Task<Result<void>> handling = handle(session.stream, std::move(**frame));
+    auto handled = co_await std::move(handling);
+    if (!handled) co_return handled;
+    // It reads on meanwhile: the controller may want no more grace.
+    if (leaving_ && !was_leaving) session.strands.spawn(leave_after_grace(session.strands));
+  }
 }
 
 keeper::Exited Keeper::exits_after(uint64_t& sent) {
@@ -194,25 +212,28 @@ keeper::Exited Keeper::exits_after(uint64_t& sent) {
   return exited;
 }
 
-// Everything not yet acknowledged, oldest first, then what comes, many in one message.
-Task<void> Keeper::send_exits(KeeperStream& stream) {
-  uint64_t sent = 0;
-  while (true) {
-    const bool written = co_await send_exits_after(stream, sent);
-    if (!written) co_return;  // read_commands sees the end of the stream too
-    auto rung = co_await exit_bell_.recv();
-    if (!rung) co_return;
-    co_await yield();  // those that ended at the same time travel together
-  }
+void Keeper::tell_exits() {
+  // One that ends may be over but for whoever waits for it: it takes no strand any more, and the
+  // next controller is told.
+  if (session_ == nullptr || session_->strands.cancelled()) return;
+  if (std::exchange(session_->is_sending, true)) return;
+  session_->strands.spawn(send_new_exits(*session_));
 }
 
-Task<bool> Keeper::send_exits_after(KeeperStream& stream, uint64_t& sent) {
+Task<void> Keeper::send_new_exits(Session& session) {
+  co_await yield();  // those that ended at the same time travel together
+  co_await send_exits(session);
+}
+
+// Everything that it was not told yet, oldest first, many in one message.
+Task<void> Keeper::send_exits(Session& session) {
   while (true) {
-    const keeper::Exited exited = exits_after(sent);
-    if (exited.ranks_size() == 0) co_return true;
-    auto written = co_await stream.send(KeeperMessage::exited, exited);
-    if (!written) co_return false;
+    const keeper::Exited exited = exits_after(session.sent);
+    if (exited.ranks_size() == 0) break;
+    auto written = co_await session.stream.send(KeeperMessage::exited, exited);
+    if (!written) co_return;  // read_commands sees the end of the stream too
   }
+  session.is_sending = false;
 }
 
 }  // namespace tutti

@@ -18,7 +18,7 @@
 #include "cluster/keeper_stream.h"
 #include "cluster/memory_blame.h"
 #include "cluster/rank_starter.h"
-#include "world/channel.h"
+#include "world/scope.h"
 #include "world/world.h"
 
 namespace tutti {
@@ -27,6 +27,7 @@ struct KeeperOptions {
   std::string group;   // name for the kernel's group of the ranks; "" uses none
   std::string linger;  // a Unix socket's path: the keeper outlives its controller and waits there
                        // for the next; "" ends everything when the controller's stream closes
+  uint64_t heap_bytes_each = 0;  // ranks with control pages share a heap of this times the pages
   uint32_t speak = kHighestKeeperVersion;  // no version past this: for tests of mixed versions
 };
 
@@ -51,6 +52,14 @@ class Keeper {
   bool keeps_nothing() const { return ranks_.empty() && exits_.empty() && arenas_.empty(); }
   Task<Result<std::unique_ptr<Listener>>> begin_lingering();
   Task<Result<void>> finish(Result<void> served);
+  // One controller's; there is one at a time.
+  struct Session {
+    explicit Session(std::unique_ptr<Stream> controller) : stream(std::move(controller)) {}
+    KeeperStream stream;
+    uint64_t sent = 0;       // the newest exit that it was told
+    bool is_sending = true;  // exits: nobody does before it was greeted, then who has some to send
+    Scope strands;           // last: they use the rest
+  };
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);
   // Serves, or only waits when there is no stream; gives the next controller, if there is one.
   Task<std::unique_ptr<Stream>> serve_and_accept(std::unique_ptr<Stream> stream,
@@ -58,12 +67,14 @@ class Keeper {
   Task<std::unique_ptr<Stream>> accept_soon(Listener& listener);
   Task<std::unique_ptr<Stream>> serve_while_accepting(std::unique_ptr<Stream> stream,
                                                       Listener& listener);
-  Task<void> serve_until_over(std::unique_ptr<Stream> stream, Scope& session);
+  Task<Result<void>> begin_session(Session& session);
   Task<Result<void>> greet(KeeperStream& stream);
   Task<Result<void>> welcome(KeeperStream& stream);
-  Task<void> read_commands(KeeperStream& stream, Scope& session);
-  Task<void> send_exits(KeeperStream& stream);
-  Task<bool> send_exits_after(KeeperStream& stream, uint64_t& sent);
+  Task<void> read_commands(Session& session);
+  Task<Result<void>> handle_all(Session& session);
+  void tell_exits();
+  Task<void> send_new_exits(Session& session);
+  Task<void> send_exits(Session& session);
   keeper::Exited exits_after(uint64_t& sent);
 
   // Commands (keeper_commands.cc). An error here means that the stream is broken; what the
@@ -87,13 +98,14 @@ class Keeper {
   std::vector<HeldRank*> named(const Numbers& ranks, const Numbers& spares);
 
   // Ranks and arenas (keeper_ranks.cc).
-  Result<std::vector<RankName>> spawn(const KeeperFrame& frame);
+  Result<std::vector<RankName>> spawn(const KeeperFrame& frame, bool& show_heap);
   Result<HeldArena*> check_spawn(const keeper::Spawn& command);
   Result<void> check_page(const HeldArena* arena, uint64_t offset) const;
   Task<Result<void>> assign(keeper::Assign command);
   Result<HeldRank*> check_assign(const keeper::Assign& command);
   Result<HeldArena*> create_arena(const keeper::CreateArena& command);
   Result<void> drop_arena(const std::string& name);
+  Result<const HeldArena*> heap_beside(const HeldArena* pages);
   HeldArena* find_arena(const std::string& name);
   Task<void> watch(HeldRank& held);
   bool lacked_memory(const HeldRank& held, const Exit& exit);
@@ -138,7 +150,7 @@ class Keeper {
   std::map<RankName, HeldRank> ranks_;
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
-  Channel<char> exit_bell_{1};  // rung when exits_ grows
+  Session* session_ = nullptr;
   std::vector<Asked> asked_;
   MemoryBlame memory_;
   Alarm tending_{*this};

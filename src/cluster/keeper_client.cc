@@ -8,6 +8,7 @@ Result<StartedKeeper> start_keeper(World& world, const StartKeeperOptions& optio
   TRY(Network::Pair pair, world.network().pair());
   SpawnOptions spawn;
   spawn.arguments = options.command;
+  spawn.program = options.program;
   if (!options.group.empty())
     spawn.arguments.insert(spawn.arguments.end(), {"--group", options.group});
   if (!options.linger.empty())

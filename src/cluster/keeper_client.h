@@ -21,6 +21,7 @@ constexpr int kKeeperControllerNumber = 3;
 
 struct StartKeeperOptions {
   std::vector<std::string> command;      // the program and the verb that makes it a keeper
+  std::string program;                   // as in SpawnOptions
   std::vector<std::string> environment;  // of the keeper, not of its ranks
   std::string group;                     // as in KeeperOptions
   std::string linger;

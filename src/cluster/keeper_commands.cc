@@ -78,10 +78,17 @@ Task<Result<void>> Keeper::handle_unanswered(KeeperStream& stream, KeeperFrame f
 }
 
 Task<Result<void>> Keeper::answer_spawn(KeeperStream& stream, KeeperFrame frame) {
-  auto started = spawn(frame);
+  bool show_heap = false;
+  auto started = spawn(frame, show_heap);
   if (!started) {
     Error error = std::move(started).error();
     co_return co_await answer_failure(stream, std::move(error));
+  }
+  const HeldArena* heap = show_heap ? find_arena(std::string(kHeapArena)) : nullptr;
+  if (heap != nullptr) {
+    std::vector<const HeldArena*> one{heap};
+    auto sent = co_await send_arenas(stream, std::move(one));
+    if (!sent) co_return sent;
   }
   std::vector<RankName> which = std::move(*started);
   co_return co_await send_ranks(stream, std::move(which));

@@ -95,8 +95,7 @@ Task<Result<void>> Keeper::reset() {
   if (!ended) {
     not_ended_ = ended.error();
     resetting_ = false;
-    char ring = 1;
-    exit_bell_.try_send(ring);
+    tell_exits();
     co_return ended;
   }
   // All have ended; those who watch them have only to run.

@@ -9,6 +9,8 @@ namespace {
 
 // A spare that takes nothing for so long is stuck; what it was given may be cut off.
 constexpr Duration kAssignPatience = 10s;
+// Of addresses, of which a process has 128 TiB; memory is taken when it is touched.
+constexpr uint64_t kMostHeapBytes = uint64_t{32} << 40;
 
 // It has taken its rank when it says so with a byte: one that dies before was never that rank.
 Task<Result<void>> hand_over(Stream& stream, std::string bytes) {
@@ -94,17 +96,31 @@ Result<HeldArena*> Keeper::check_spawn(const keeper::Spawn& command) {
   return arena;
 }
 
-Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame) {
+// What the ranks with these pages share: made with the first of them.
+Result<const HeldArena*> Keeper::heap_beside(const HeldArena* pages) {
+  if (pages == nullptr || options_.heap_bytes_each == 0) return nullptr;
+  const std::string name(kHeapArena);
+  if (const HeldArena* known = find_arena(name)) return known;
+  const uint64_t parts = std::max<uint64_t>(pages->size_bytes / kControlPageBytes, 1);
+  keeper::CreateArena heap;
+  heap.set_name(name);
+  heap.set_size_bytes(parts * std::min(options_.heap_bytes_each, kMostHeapBytes / parts));
+  return create_arena(heap);
+}
+
+Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show_heap) {
   ++spawns_;  // also one that fails: its controller counts what it sends
   keeper::Spawn command;
   TRY_DO(frame.parse(command));
+  show_heap = command.show_heap();
   TRY(HeldArena * arena, check_spawn(command));
   job_ = version_ >= kKeeperVersionOfJobs ? command.job() : 0;
   ProcessGroup* group = group_refuses_ ? nullptr : group_.get();
-  auto started = start_ranks(world_, command, frame.handles, group, arena);
+  TRY(const HeldArena* heap, heap_beside(arena));
+  auto started = start_ranks(world_, command, frame.handles, group, arena, heap);
   if (!started && started.error().code() == Code::unsupported && group != nullptr) {
     group_refuses_ = true;  // as in a threaded cgroup: better without than not at all
-    started = start_ranks(world_, command, frame.handles, nullptr, arena);
+    started = start_ranks(world_, command, frame.handles, nullptr, arena, heap);
   }
   if (!started) return fail(std::move(started).error());
   std::vector<RankName> which;
@@ -146,8 +162,7 @@ void Keeper::note_exit(const HeldRank& held, Exit exit) {
   exit.out_of_memory = lacked_memory(held, exit);
   set_exit(exit, exited);
   if (!exit.ok()) tell_siblings(held, sequence);
-  char ring = 1;
-  exit_bell_.try_send(ring);
+  tell_exits();
 }
 
 void Keeper::look_at_memory() {

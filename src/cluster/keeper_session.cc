@@ -1,5 +1,7 @@
 #include "cluster/keeper_session.h"
 
+#include "base/queue_mark.h"
+
 namespace tutti {
 
 KeeperSession::KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
@@ -20,12 +22,20 @@ Task<void> KeeperSession::say_hello(uint32_t highest) {
 
 void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite& message) {
   if (gone_) return;
+  // One that does not read, since it is stopped perhaps, is as good as dead. Whoever has it hears
+  // of that soon, and not in the middle of what it does.
+  if (outbox_.size() + message.ByteSizeLong() > kMaxKeeperOutbox) {
+    is_deaf_ = true;
+    return strands_.cancel();
+  }
   if (std::exchange(must_reset_, false)) {
     is_resetting_ = true;
     encode_keeper_frame(KeeperMessage::reset, keeper::Reset(), 0, outbox_);
   }
   if (kind == KeeperMessage::spawn) ++spawns_;
   encode_keeper_frame(kind, message, 0, outbox_);
+  TUTTI_QUEUE("keeper session: bytes that wait for a keeper", outbox_.size(),
+              kMaxKeeperOutbox + kMaxKeeperMessage);
   if (std::exchange(is_writing_, true)) return;
   strands_.spawn(write_out());
 }
@@ -40,24 +50,39 @@ Task<void> KeeperSession::write_out() {
 }
 
 Task<void> KeeperSession::converse() {
-  while (true) {
-    auto received = co_await stream_->receive();
-    if (!received) {
-      end(received.error());
+  while (take_all()) {
+    const Result<size_t> count = co_await stream_->read_more();
+    if (auto noted = stream_->note_read(count); !noted) {
+      end(is_deaf_ ? Error(Code::exhausted, "it does not read what it is told") : noted.error());
       co_return;
     }
-    take(std::move(*received));
-    if (gone_) co_return;
   }
+}
+
+// Those messages that have come. False when the conversation is over.
+bool KeeperSession::take_all() {
+  while (!gone_) {
+    auto frame = stream_->next();
+    if (frame && !*frame) return true;
+    if (frame) {
+      take(std::move(**frame));
+    } else {
+      end(frame.error());
+    }
+  }
+  return false;
 }
 
 // Its welcome, or why we cannot speak with it.
 void KeeperSession::take_first(const KeeperFrame& frame) {
   keeper::Failure refusal;
   if (frame.kind == KeeperMessage::failure && frame.parse(refusal)) return end(to_error(refusal));
-  if (frame.kind != KeeperMessage::welcome || !frame.parse(welcome_) || welcome_.version() == 0)
+  keeper::Welcome welcome;
+  if (frame.kind != KeeperMessage::welcome || !frame.parse(welcome) || welcome.version() == 0)
     return end(Error(Code::corrupt, "it does not say welcome"));
-  if (expected_job_ != 0 && welcome_.job() != 0 && welcome_.job() != expected_job_) {
+  version_ = welcome.version();
+  pid_ = static_cast<pid_t>(welcome.pid());
+  if (expected_job_ != 0 && welcome.job() != 0 && welcome.job() != expected_job_) {
     is_resetting_ = true;
     std::string reset;
     encode_keeper_frame(KeeperMessage::reset, keeper::Reset(), 0, reset);
@@ -68,7 +93,7 @@ void KeeperSession::take_first(const KeeperFrame& frame) {
 }
 
 void KeeperSession::take(KeeperFrame frame) {
-  if (welcome_.version() == 0) return take_first(frame);
+  if (version_ == 0) return take_first(frame);
   if (is_resetting_) {
     if (frame.kind == KeeperMessage::done) is_resetting_ = false;
     // It was empty, and cannot be emptied: no job can rely on it.

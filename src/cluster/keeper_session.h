@@ -13,6 +13,9 @@
 
 namespace tutti {
 
+// Of what waits for a keeper: some orders as large as they may be.
+constexpr size_t kMaxKeeperOutbox = 4 * kMaxKeeperMessage;
+
 class KeeperSession;
 
 // Whoever has the keeper. Calls must not wait, nor destroy the session.
@@ -42,15 +45,12 @@ class KeeperSession {
   // The keeper has said that nothing is left of what it was told to start.
   bool is_empty() const { return spawns_ != 0 && empty_after_ == spawns_; }
   // Whether it may have another job: only one that says whose ranks it has can be found again.
-  bool is_reusable() const { return !gone_ && welcome_.version() >= kKeeperVersionOfJobs; }
+  bool is_reusable() const { return !gone_ && version_ >= kKeeperVersionOfJobs; }
   // Of a keeper that is empty: its next user begins with a Reset, and hears nothing of before.
   void forget_job() { must_reset_ = true; }
 
   const std::string& path() const { return path_; }
-  pid_t pid() const {
-    return process_ != nullptr ? process_->pid() : static_cast<pid_t>(welcome_.pid());
-  }
-  const keeper::Welcome& welcome() const { return welcome_; }
+  pid_t pid() const { return process_ != nullptr ? process_->pid() : pid_; }
   bool gone() const { return gone_; }
   // Nothing of it runs any more; then it may be destroyed.
   bool over() const { return strands_.size() == 0; }
@@ -60,6 +60,7 @@ class KeeperSession {
 
  private:
   Task<void> converse();
+  bool take_all();
   void take(KeeperFrame frame);
   void take_first(const KeeperFrame& frame);
   Task<void> say_hello(uint32_t highest);
@@ -70,7 +71,8 @@ class KeeperSession {
   std::unique_ptr<Process> process_;
   std::string path_;
   std::string outbox_;
-  keeper::Welcome welcome_;
+  uint32_t version_ = 0;  // 0: it has not said welcome yet
+  pid_t pid_ = 0;         // as it says itself
   KeeperUser* user_ = nullptr;
   std::function<void()> over_;
   uint64_t expected_job_ = 0;
@@ -79,6 +81,7 @@ class KeeperSession {
   bool must_reset_ = false;
   bool is_resetting_ = false;  // by ourselves: what comes until it is answered is of the job before
   bool is_writing_ = true;     // until the keeper has answered, nothing is written but hello
+  bool is_deaf_ = false;
   bool gone_ = false;
   Scope strands_{Scope::Root{}};
 };

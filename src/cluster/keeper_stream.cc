@@ -53,12 +53,17 @@ void KeeperStream::make_room(size_t wanted) {
   received_.resize(std::max(wanted, have + room_));
 }
 
-// What came with a read of `count` bytes, after `have` that were there before.
-Result<void> KeeperStream::note_read(const Result<size_t>& count, size_t have) {
-  const size_t room = received_.size() - have;
-  received_.resize(have + count.value_or(0));
+Stream::Read KeeperStream::read_more() {
+  have_ = received_.size() - used_;
+  make_room(wanted().value_or(kHeaderBytes));
+  return stream_->read(as_mutable_bytes(received_).subspan(have_), &handles_);
+}
+
+Result<void> KeeperStream::note_read(const Result<size_t>& count) {
+  const size_t room = received_.size() - have_;
+  received_.resize(have_ + count.value_or(0));
   if (!count) return fail(count.error());
-  if (*count == 0 && have == 0) return fail(Code::unavailable, "the other end has closed");
+  if (*count == 0 && have_ == 0) return fail(Code::unavailable, "the other end has closed");
   if (*count == 0) return fail(Code::unavailable, "the other end closed within a message");
   if (handles_.size() > 2 * kMaxKeeperHandles)
     return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
@@ -94,17 +99,19 @@ Result<KeeperFrame> KeeperStream::take_frame(size_t size) {
   return frame;
 }
 
-// Most of a keeper's life is spent in here: what is not needed while waiting is elsewhere.
+Result<std::optional<KeeperFrame>> KeeperStream::next() {
+  TRY(const size_t size, wanted());
+  if (received_.size() - used_ < size) return std::nullopt;
+  return take_frame(size);
+}
+
 Task<Result<KeeperFrame>> KeeperStream::receive() {
   while (true) {
-    const Result<size_t> size = wanted();
-    if (!size) co_return fail(size.error());
-    const size_t have = received_.size() - used_;
-    if (have >= *size) co_return take_frame(*size);
-    make_room(*size);
-    const MutableBytes into = as_mutable_bytes(received_).subspan(have);
-    const Result<size_t> count = co_await stream_->read(into, &handles_);
-    Result<void> noted = note_read(count, have);
+    auto frame = next();
+    if (!frame) co_return fail(std::move(frame).error());
+    if (*frame) co_return std::move(**frame);
+    const Result<size_t> count = co_await read_more();
+    Result<void> noted = note_read(count);
     if (!noted) co_return fail(std::move(noted).error());
   }
 }

@@ -14,6 +14,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,11 @@ class KeeperStream {
 
   // Code::unavailable when the other end has closed.
   Task<Result<KeeperFrame>> receive();
+  // The same in parts, for who waits long and wants one frame for it: what has come as a whole, or
+  // nothing; then read_more() is awaited, and what it gave is told to note_read().
+  Result<std::optional<KeeperFrame>> next();
+  Stream::Read read_more();
+  Result<void> note_read(const Result<size_t>& count);
 
   // The message is encoded before the first wait. The handles must stay until it is sent.
   Task<Result<void>> send(KeeperMessage kind, const google::protobuf::MessageLite& message,
@@ -77,7 +83,6 @@ class KeeperStream {
  private:
   Result<size_t> wanted() const;
   void make_room(size_t wanted);
-  Result<void> note_read(const Result<size_t>& count, size_t have);
   Result<KeeperFrame> take_frame(size_t size);
 
   std::unique_ptr<Stream> stream_;
@@ -85,6 +90,7 @@ class KeeperStream {
   // Between messages of a quiet stream there is no more than kLeastRoom of it.
   std::string received_;
   size_t used_ = 0;  // of received_
+  size_t have_ = 0;  // of received_ before the present read
   size_t room_ = 0;  // for the next read; grows while reads fill it
   std::vector<Handle> handles_;
 };

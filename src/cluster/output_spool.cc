@@ -4,12 +4,13 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "base/queue_mark.h"
 
 namespace tutti {
 namespace {
 
 // A quiet pipe has a small buffer; one that fills it gets more, up to what a pipe holds.
-constexpr size_t kLeastRoom = 256;
+constexpr size_t kLeastRoom = 64;
 constexpr size_t kMostRoom = 64 << 10;
 // Of what waits to be written. Beyond it pipes are not read, and processes wait for the disk.
 constexpr size_t kMostWaiting = 4 << 20;
@@ -66,16 +67,21 @@ Task<void> OutputSpool::pump(uint32_t process, uint8_t stream, std::unique_ptr<S
       room *= 4;
       buffer = std::make_unique_for_overwrite<std::byte[]>(room);
     }
-    while (outbox_.size() > kMostWaiting && !broken_) {
-      auto slept = co_await world_.clock().sleep(kDiskPause);
-      if (!slept) break;
-    }
+    if (outbox_.size() > kMostWaiting) co_await wait_for_disk();
   }
   --open_pipes_;
   // A job that prints nothing costs no file.
   if (posted_ != 0) add(process, stream, {});
   if (posted_ == 0) add_piece(silent_ends_, process, stream, {});
   if (finishing_ != nullptr) finishing_->ring();
+}
+
+// With a frame of its own: pump() waits for output nearly all of its life, and there are many.
+Task<void> OutputSpool::wait_for_disk() {
+  while (outbox_.size() > kMostWaiting && !broken_) {
+    auto slept = co_await world_.clock().sleep(kDiskPause);
+    if (!slept) break;
+  }
 }
 
 void OutputSpool::add(uint32_t process, uint8_t stream, Bytes bytes) {
@@ -93,6 +99,7 @@ void OutputSpool::note(cluster::ProcessEvent event) {
     events_.erase(events_.begin(), events_.begin() + kDropped);
     events_dropped_ += kDropped;
   }
+  TUTTI_QUEUE("output spool: events that are kept", events_.size(), kMostSpoolEvents);
   ring();
 }
 

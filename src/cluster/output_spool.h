@@ -47,6 +47,7 @@ class OutputSpool {
  private:
   Task<void> pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe);
   void start_writing();
+  Task<void> wait_for_disk();
   Task<void> write_out();
   Task<void> look();
   Task<Result<void>> find_files();

@@ -19,7 +19,7 @@ std::string_view key_of(std::string_view setting) { return setting.substr(0, set
 // What the keeper alone sets: a job within a job must not inherit the outer one's.
 bool is_ours(std::string_view key) {
   return key == TUTTI_CONTROL_FD_VARIABLE || key == TUTTI_CONTROL_OFFSET_VARIABLE ||
-         key == kSpareVariable;
+         key == kSpareVariable || key == kHeapVariable;
 }
 
 // The common arguments and environment, changed for one rank and back again: copying the whole
@@ -126,7 +126,8 @@ int free_number(const SpawnOptions& options) {
 
 class Starter {
  public:
-  Starter(World& world, const keeper::Spawn& spawn, HeldArena* arena, SpawnOptions options)
+  Starter(World& world, const keeper::Spawn& spawn, HeldArena* arena, const HeldArena* heap,
+          SpawnOptions options)
       : world_(world),
         spawn_(spawn),
         arena_(arena),
@@ -135,6 +136,10 @@ class Starter {
     if (arena_ != nullptr) {
       control_number_ = free_number(options_);
       options_.inherit.push_back({&arena_->handle, control_number_});
+    }
+    if (heap != nullptr) {
+      heap_number_ = free_number(options_);
+      options_.inherit.push_back({&heap->handle, heap_number_});
     }
     common_handles_ = options_.inherit.size();
     spare_number_ = free_number(options_);
@@ -173,6 +178,7 @@ class Starter {
   Result<void> give_page(const keeper::Spawn::Rank& rank, HeldRank& held) {
     if (arena_ == nullptr) return {};
     differences_.set(fmt::format("{}={}", TUTTI_CONTROL_FD_VARIABLE, control_number_));
+    if (heap_number_ != 0) differences_.set(fmt::format("{}={}", kHeapVariable, heap_number_));
     if (!rank.has_control_offset()) return {};
     const uint64_t offset = rank.control_offset();
     TRY_DO(arena_->pages->initialise(offset, rank.rank(), spawn_.epoch()));
@@ -188,6 +194,7 @@ class Starter {
   Differences differences_;
   size_t common_handles_ = 0;
   int control_number_ = 0;
+  int heap_number_ = 0;
   int spare_number_ = 0;
 };
 
@@ -195,7 +202,7 @@ class Starter {
 
 Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spawn,
                                           std::span<const Handle> handles, ProcessGroup* group,
-                                          HeldArena* arena) {
+                                          HeldArena* arena, const HeldArena* heap) {
   TRY(SpawnOptions options, common_options(spawn, group));
   if (static_cast<size_t>(spawn.handle_numbers_size()) != handles.size())
     return fail(Code::invalid, "{} handles came with numbers for {}", handles.size(),
@@ -203,7 +210,7 @@ Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spa
   for (size_t i = 0; i < handles.size(); ++i)
     options.inherit.push_back({&handles[i], spawn.handle_numbers(static_cast<int>(i))});
 
-  Starter starter(world, spawn, arena, std::move(options));
+  Starter starter(world, spawn, arena, heap, std::move(options));
   std::vector<HeldRank> started;
   started.reserve(static_cast<size_t>(spawn.ranks_size()));
   for (const keeper::Spawn::Rank& rank : spawn.ranks()) {

@@ -16,6 +16,11 @@ namespace tutti {
 // Where a spare finds the number of the handle on which its rank will come.
 constexpr std::string_view kSpareVariable = "TUTTI_SPARE_FD";
 
+// Where a rank with a control page finds the number of the arena that it shares with the others of
+// its host (src/fabric/heap.h): a part of it for each page.
+constexpr std::string_view kHeapVariable = "TUTTI_HEAP_FD";
+constexpr std::string_view kHeapArena = "heap";
+
 // An arena as its keeper holds it. Ranks point to the one with their pages.
 struct HeldArena {
   std::string name;
@@ -49,9 +54,10 @@ struct HeldRank {
   bool running = true;
 };
 
-// Handles are those attached to the message; the arena is the one it names, with its pages.
+// Handles are those attached to the message; the arena is the one it names, with its pages. The
+// heap may be none.
 Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spawn,
                                           std::span<const Handle> handles, ProcessGroup* group,
-                                          HeldArena* arena);
+                                          HeldArena* arena, const HeldArena* heap);
 
 }  // namespace tutti

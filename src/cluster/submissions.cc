@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/queue_mark.h"
+
 namespace tutti {
 namespace {
 
@@ -49,6 +51,7 @@ Task<Result<void>> Submissions::take_all() {
 
 void Submissions::take(cluster::SubmitRequest request) {
   cluster::Submitted& answer = answers_.emplace_back();
+  TUTTI_QUEUE("submissions: answers that wait for a client", answers_.size(), kMostUntold);
   answer.set_place(taken_++);
   const bool tell_end = request.tell_end();
   auto id = head_.take(std::move(request), user_);

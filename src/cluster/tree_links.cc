@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/queue_mark.h"
 #include "cluster/tree_link.h"
 
 namespace tutti {
@@ -28,6 +29,18 @@ tree::Envelope refusal(const Error& why) {
   return envelope;
 }
 
+// For as long as it lives, however it ends.
+class Count {
+ public:
+  explicit Count(uint32_t& counted) : counted_(counted) { ++counted_; }
+  ~Count() { --counted_; }
+  Count(const Count&) = delete;
+  Count& operator=(const Count&) = delete;
+
+ private:
+  uint32_t& counted_;
+};
+
 }  // namespace
 
 wire::ConnectionOptions TreeNode::greeting(const std::string& address) const {
@@ -43,12 +56,14 @@ Task<Result<void>> TreeNode::accept(Listener& listener) {
     auto stream = co_await listener.accept();
     if (!stream) co_return fail(std::move(stream).error());
     const auto unattached = std::ranges::count(children_, kNobody, &TreeLink::node);
-    if (static_cast<size_t>(unattached) >= kMostUnattached) continue;
+    if (static_cast<size_t>(unattached) + greeting_ >= kMostUnattached) continue;
     strands_->spawn(greet_child(std::move(*stream)));
   }
 }
 
 Task<void> TreeNode::greet_child(std::unique_ptr<Stream> stream) {
+  const Count counted(greeting_);
+  TUTTI_QUEUE("tree: neighbours that are greeted", greeting_, kMostUnattached);
   wire::SealRequest request{
       .kind = Address::Kind::tcp, .side = wire::Side::accepting, .expected = {}};
   request.expected.roles = {wire::Role::agent};

@@ -105,6 +105,7 @@ class TreeNode {
   // Nobody shall miss us for that long.
   void leave_for(Duration time);
   const std::string& about() const { return about_; }
+  const std::string& address() const { return address_; }
   // The addresses of others have changed: those below must know.
   void places_changed();
 
@@ -164,7 +165,8 @@ class TreeNode {
   TreeShape shape_;
   NodeId node_;
   bool is_head_;
-  bool hanging_ = false;  // a strand looks for a place
+  bool hanging_ = false;   // a strand looks for a place
+  uint32_t greeting_ = 0;  // neighbours that are not children yet
   uint64_t instance_;
   std::string address_;
   std::string about_;
@@ -185,6 +187,7 @@ class TreeNode {
   std::vector<Orphans> orphans_;
   std::vector<Loss> losses_;  // of late: who attaches may not have heard of them
   std::map<std::pair<NodeId, uint64_t>, PendingReport> reports_;
+  size_t report_bytes_ = 0;
 
   Alarm alarm_;
   Instant next_tick_{};

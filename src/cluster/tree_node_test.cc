@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/queue_mark.h"
 #include "world/sim/simulator.h"
 
 namespace tutti {
@@ -356,6 +357,58 @@ TEST_CASE("a node that says it leaves for a while is not missed until then") {
     stage.sim.run_for(5s);
     CHECK(stage.members[0]->lost.contains(7));
   }
+}
+
+const QueueMark& mark_of(std::string_view name) {
+  const auto marks = queue_marks();
+  const auto found =
+      std::ranges::find(marks, name, [](const QueueMark* mark) { return mark->name; });
+  REQUIRE(found != marks.end());
+  return **found;
+}
+
+// Connects, and says nothing.
+Task<void> crowd(SimHost& host, std::string address, int count,
+                 std::vector<std::unique_ptr<Stream>>& streams) {
+  for (int i = 0; i < count; ++i) {
+    auto parsed = Address::parse(address);
+    auto stream = co_await host.network().connect(std::move(*parsed));
+    if (stream) streams.push_back(std::move(*stream));
+  }
+}
+
+TEST_CASE("of a crowd that connects and says nothing, no more are greeted than the limit") {
+  Stage stage(4, 2);
+  stage.sim.run_for(2s);
+  SimHost& host = stage.sim.host(3);
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 50; ++i) host.scope().spawn(crowd(host, stage.address(kHead), 100, streams));
+  stage.sim.run_for(1500ms);
+  const QueueMark& mark = mark_of("tree: neighbours that are greeted");
+  CHECK(mark.highest == mark.limit);
+  CHECK(streams.size() > mark.limit);
+  // They are given up, and others get their turn.
+  stage.sim.run_for(5s);
+  stage.sim.crash(2);
+  stage.sim.run_for(3s);
+  stage.sim.reboot(2);
+  stage.sim.run_for(3s);
+  CHECK(stage.node(0).alive().contains(2));
+  host.scope().kill();
+  streams.clear();
+}
+
+TEST_CASE("reports that are long together do not wait for each other") {
+  Stage stage(4, 1);
+  stage.sim.run_for(2s);
+  const std::string body(3_MiB, 'x');
+  stage.node(3).report(0, 5, as_bytes(body));
+  stage.node(3).report(0, 5, as_bytes(body));
+  stage.sim.run_for(2s);
+  CHECK(stage.members[0]->reports.size() == 2);
+  const QueueMark& mark = mark_of("tree: bytes of reports that wait for others");
+  CHECK(mark.highest >= body.size());
+  CHECK(mark.highest <= mark.limit);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // How messages pass through a node of the tree.
+#include "base/queue_mark.h"
 #include "cluster/tree_link.h"
 
 namespace tutti {
@@ -6,6 +7,9 @@ namespace {
 
 // Reports from many below us are joined for this long; a level of the tree costs this much delay.
 constexpr Duration kReportDelay = 2ms;
+// Then they leave at once. Answers of very many hosts do not fold, and must stay below what a link
+// takes as one message.
+constexpr size_t kMostReportBytes = 4_MiB;
 // Up and down again, twice over, in the deepest tree.
 constexpr uint32_t kMostHops = 64;
 
@@ -107,6 +111,10 @@ void TreeNode::route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops) 
     return;
   }
   if (hops > kMostHops) return;
+  if (report_bytes_ + body.size() > kMostReportBytes) send_reports();
+  report_bytes_ += body.size();
+  TUTTI_QUEUE("tree: bytes of reports that wait for others", report_bytes_,
+              std::max<uint64_t>(kMostReportBytes, body.size()));
   PendingReport& pending = reports_[{to, key}];
   pending.hops = std::max(pending.hops, hops);
   pending.many = pending.many || !pending.body.empty();
@@ -119,6 +127,7 @@ void TreeNode::route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops) 
 
 void TreeNode::send_reports() {
   reports_due_ = kNever;
+  report_bytes_ = 0;
   for (auto& [target, pending] : std::exchange(reports_, {})) {
     const auto& [to, key] = target;
     tree::Envelope envelope;

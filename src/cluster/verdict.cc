@@ -158,6 +158,7 @@ std::string_view end_name(GangEnd end) {
     case GangEnd::not_started: return "not_started";
     case GangEnd::keeper_lost: return "keeper_lost";
     case GangEnd::killed: return "killed";
+    case GangEnd::preempted: return "preempted";
   }
   return "unknown";
 }
@@ -212,6 +213,9 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
       break;
     case GangEnd::killed:
       text.headline("killed by somebody else, with `tutti kill`", still_running(report, options));
+      break;
+    case GangEnd::preempted:
+      text.headline("preempted, with `tutti kill --notice`", still_running(report, options));
       break;
     case GangEnd::output_lost:
     case GangEnd::keeper_lost:
