@@ -18,6 +18,7 @@
 #include "cli/job_filter.h"
 #include "cli/job_processes.h"
 #include "cli/job_words.h"
+#include "cli/stuck_words.h"
 #include "cluster/job_layout.h"
 #include "cluster/verdict.h"
 #include "loop_thread.h"
@@ -122,6 +123,12 @@ Task<Result<std::string>> ask_processes(Cluster& cluster, uint64_t job) {
     }
   }
   co_return dump_json(list);
+}
+
+Task<Result<std::string>> ask_what_waits(Cluster& cluster, cli::StuckRequest request) {
+  auto job = co_await cli::ask_stuck(cluster, request);
+  if (!job) co_return fail(std::move(job).error());
+  co_return dump_json(cli::stuck_json(*job));
 }
 
 Task<Result<uint64_t>> submit_job(Cluster& cluster, std::string text, std::string file_name,
@@ -314,6 +321,10 @@ class Door {
   std::string processes(uint64_t job) {
     return ask<std::string>([=](Cluster& cluster) { return ask_processes(cluster, job); });
   }
+  std::string stuck(uint64_t job, bool ended) {
+    const cli::StuckRequest request{.job = job, .ended = ended, .history = true};
+    return ask<std::string>([=](Cluster& cluster) { return ask_what_waits(cluster, request); });
+  }
   uint64_t submit(const std::string& text, const std::string& file_name,
                   const std::string& folder) {
     return ask<uint64_t>(
@@ -363,6 +374,7 @@ void bind_cluster(nb::module_& module) {
            nb::arg("since"), nb::arg("limit").none())
       .def("job", &Door::job, nb::arg("job"))
       .def("processes", &Door::processes, nb::arg("job"))
+      .def("stuck", &Door::stuck, nb::arg("job"), nb::arg("ended"))
       .def("submit", &Door::submit, nb::arg("text"), nb::arg("file_name"), nb::arg("folder"))
       .def("wait", &Door::wait, nb::arg("job"), nb::arg("timeout").none())
       .def("kill", &Door::kill, nb::arg("job"), nb::arg("grace").none())

@@ -8,8 +8,11 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "cluster.h"
+#include "fabric.h"
+#include "plan.h"
 #include "raise.h"
 #include "record.h"
+#include "vault.h"
 
 namespace nb = nanobind;
 
@@ -57,4 +60,7 @@ NB_MODULE(_core, module) {
              "Seconds in text such as '250ms', '1.5s', '2m30s'; raises tutti.Error.");
   bind_record(module);
   bind_cluster(module);
+  bind_plan(module);
+  bind_fabric(module);
+  bind_vault(module);
 }

@@ -4,34 +4,23 @@
 // never touches Python, so joining it is safe whoever holds the GIL.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <semaphore>
-#include <thread>
 
-#include "world/alarm.h"
-#include "world/real/real_world.h"
+#include "world/real/engine_thread.h"
 
 class LoopThread {
  public:
-  LoopThread();
-  ~LoopThread() { stop(); }
-  LoopThread(const LoopThread&) = delete;
-  LoopThread& operator=(const LoopThread&) = delete;
-
   // Runs the task on the loop until it is done. With the GIL; throws what Ctrl-C made of it.
   template <class T>
   tutti::Result<T> call(std::function<tutti::Task<tutti::Result<T>>(tutti::World&)> make);
   // Strands that go on between calls; from the loop's thread, and cancelled by stop().
-  void spawn(tutti::Task<void> task) { strands_->spawn(std::move(task)); }
+  void spawn(tutti::Task<void> task) { engine_.spawn(std::move(task)); }
   // Done on the loop when all else has ended; from the loop's thread.
-  void at_end(std::function<tutti::Task<void>()> last) { last_ = std::move(last); }
+  void at_end(std::function<tutti::Task<void>()> last) { engine_.at_end(std::move(last)); }
   // Ends all that runs, and the thread. Calls that wait fail; so do later ones.
-  void stop();
+  void stop() { engine_.stop(); }
 
  private:
   // Something to be done on the loop, and somebody who waits for it.
@@ -44,7 +33,7 @@ class LoopThread {
    private:
     friend LoopThread;
     friend class Cancel;
-    void run() override { owner_.strands_->spawn(carry_out(owner_, *this)); }
+    void run() override { owner_.spawn(carry_out(owner_, *this)); }
     LoopThread& owner_;
     tutti::Scope* scope_ = nullptr;  // of the loop's thread
   };
@@ -52,20 +41,8 @@ class LoopThread {
 
   static tutti::Task<void> carry_out(LoopThread& owner, Call& call);
   tutti::Result<void> await(Call& call);
-  bool post(tutti::Runnable& runnable);
-  void main();
-  tutti::Task<void> serve();
 
-  pid_t process_;  // that has the thread: a fork does not
-  std::mutex lock_;
-  bool open_ = true;  // guarded by lock_
-  std::optional<std::thread> thread_;
-  std::binary_semaphore started_{0};
-  // Of the loop's thread.
-  tutti::RealWorld* world_ = nullptr;
-  tutti::Scope* strands_ = nullptr;
-  std::unique_ptr<tutti::Alarm> ending_;
-  std::function<tutti::Task<void>()> last_;
+  tutti::EngineThread engine_{{.spin = tutti::Duration(0)}};
 };
 
 template <class T>

@@ -1,6 +1,6 @@
 """Tutti trains one model on many computers as if they were one."""
 
-from tutti import cluster, control, exchange, record
+from tutti import cluster, control, exchange, fabric, record, vault
 from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
 from tutti._error import Error
@@ -17,7 +17,9 @@ __all__ = [
     "cluster",
     "control",
     "exchange",
+    "fabric",
     "hash64",
     "parse_duration",
     "record",
+    "vault",
 ]

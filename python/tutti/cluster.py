@@ -155,6 +155,15 @@ class Job:
         """What it runs now, on all its hosts."""
         return [Process(**told) for told in json.loads(self._door.processes(self.number))]
 
+    def stuck(self, *, ended: bool = False) -> dict[str, Any]:
+        """What it waits for: what ``tutti stuck --json`` prints, docs/fabric.md.
+
+        Of each role its ``waits`` (a call, who has come, who is missing), ``deadlocks``, and what
+        each of its ``ranks`` does. Of a job that is over, or with ``ended``, what its processes did
+        when they failed or were ended.
+        """
+        return json.loads(self._door.stuck(self.number, ended))
+
     def output(self) -> Iterator[Line]:
         """What it prints, from the beginning to its end, line by line.
 

@@ -75,7 +75,10 @@ class _Layout(ctypes.LittleEndianStructure):
         ("step", ctypes.c_uint64),
         ("phase", ctypes.c_uint32),
         ("pid", ctypes.c_int32),
-        ("reserved_2", ctypes.c_uint64 * 5),
+        ("record_offset", ctypes.c_uint64),
+        ("record_bytes", ctypes.c_uint32),
+        ("record_brief", ctypes.c_uint32),
+        ("reserved_2", ctypes.c_uint64 * 3),
         ("dead", ctypes.c_uint64 * MAX_RANGES),
     )
 

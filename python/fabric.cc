@@ -1,0 +1,368 @@
+// The fabric for Python: arrays in the heap, groups and their calls. Arrays of any library come as
+// they are (DLPack or the buffer protocol); none is copied here. Calls wait without the GIL, and
+// Ctrl-C ends a wait.
+#include "fabric.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "fabric/group.h"
+#include "plan.h"
+#include "python_fabric.h"
+#include "raise.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+using tutti::Call;
+using tutti::CallKind;
+using tutti::Code;
+using tutti::DType;
+using tutti::Duration;
+using tutti::Result;
+
+using AnyArray = nb::ndarray<nb::device::cpu>;
+
+// How long a wait goes on before Python's signals are looked at.
+constexpr Duration kSlice = std::chrono::milliseconds(50);
+
+Duration seconds(double value) {
+  return Duration(static_cast<int64_t>(std::min(value, 1e9) * 1e9));
+}
+
+std::optional<DType> dtype_of(const AnyArray& array) {
+  const nb::dlpack::dtype type = array.dtype();
+  const int code = type.code;
+  const int bits = type.bits;
+  if (type.lanes != 1) return std::nullopt;
+  if (code == static_cast<int>(nb::dlpack::dtype_code::Float)) {
+    if (bits == 16) return DType::f16;
+    if (bits == 32) return DType::f32;
+    if (bits == 64) return DType::f64;
+  } else if (code == static_cast<int>(nb::dlpack::dtype_code::Bfloat) && bits == 16) {
+    return DType::bf16;
+  } else if (code == static_cast<int>(nb::dlpack::dtype_code::Int)) {
+    if (bits == 8) return DType::i8;
+    if (bits == 32) return DType::i32;
+    if (bits == 64) return DType::i64;
+  } else if ((code == static_cast<int>(nb::dlpack::dtype_code::UInt) ||
+              code == static_cast<int>(nb::dlpack::dtype_code::Bool)) &&
+             bits == 8) {
+    return DType::u8;
+  }
+  return std::nullopt;
+}
+
+bool contiguous(const AnyArray& array) {
+  if (array.size() == 0) return true;
+  int64_t expected = 1;
+  for (size_t i = array.ndim(); i-- > 0;) {
+    if (array.shape(i) != 1 && array.stride(i) != expected) return false;
+    expected *= static_cast<int64_t>(array.shape(i));
+  }
+  return true;
+}
+
+[[noreturn]] void raise_invalid(std::string text) {
+  raise(tutti::Error(Code::invalid, std::move(text)));
+}
+
+DType known_dtype(const AnyArray& array) {
+  const auto type = dtype_of(array);
+  if (!type)
+    raise_invalid("arrays of this type cannot be moved; use f32, f64, bf16, f16, i8, u8, i32, i64");
+  if (!contiguous(array)) raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
+  return *type;
+}
+
+}  // namespace
+
+PythonFabric::PythonFabric(double timeout_s, uint32_t streams, bool checksums, bool encrypt)
+    : rank_(value_or_raise(tutti::RankFabric::open({.timeout = seconds(timeout_s),
+                                                    .streams = streams,
+                                                    .checksums = checksums,
+                                                    .encrypt = encrypt}))) {}
+
+// In slices, so that Ctrl-C is heard.
+void PythonFabric::wait_sliced(Duration timeout,
+                               const std::function<Result<void>(Duration)>& some) {
+  const tutti::Instant until = rank_->parking().now() + timeout;
+  while (true) {
+    Result<void> done;
+    {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(mutex_);
+      const Duration left = until - rank_->parking().now();
+      done = some(std::min(kSlice, std::max(left, Duration(0))));
+    }
+    if (done) return;
+    if (done.error().code() != Code::deadline || rank_->parking().now() >= until)
+      raise(done.error());
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void PythonFabric::join(double timeout_s) {
+  wait_sliced(seconds(timeout_s), [&](Duration slice) { return fabric().join(slice); });
+}
+
+void PythonFabric::leave() {
+  const std::scoped_lock lock(mutex_);
+  fabric().leave();
+}
+
+// A part of the heap, as bytes that Python owns.
+nb::object PythonFabric::empty(uint64_t bytes) {
+  uint64_t offset = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    offset = value_or_raise(fabric().heap().allocate(bytes));
+  }
+  struct Owned {
+    std::shared_ptr<PythonFabric> fabric;
+    uint64_t offset;
+  };
+  auto* owned = new Owned{shared_from_this(), offset};
+  const nb::capsule owner(owned, [](void* pointer) noexcept {
+    auto* mine = static_cast<Owned*>(pointer);
+    {
+      const std::scoped_lock lock(mine->fabric->mutex_);
+      mine->fabric->fabric().heap().free(mine->offset);
+    }
+    delete mine;
+  });
+  const size_t shape[] = {bytes};
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t>(fabric().heap().at(offset), 1, shape, owner));
+}
+
+tutti::Vault& PythonFabric::vault() {
+  if (!vault_) {
+    const uint64_t owner[] = {rank_->gang(), fabric().rank()};
+    vault_ = value_or_raise(tutti::Vault::open(rank_->parking(), fabric().heap().vault(),
+                                               tutti::hash64(std::as_bytes(std::span(owner)))));
+  }
+  return *vault_;
+}
+
+bool PythonFabric::holds(const AnyArray& array) {
+  return fabric().heap().find(array.data(), array.nbytes()).has_value();
+}
+
+namespace {
+
+// An operation, with what it works on.
+struct PythonOperation {
+  std::shared_ptr<PythonFabric> fabric;
+  std::shared_ptr<tutti::Group> group;
+  std::shared_ptr<tutti::Operation> operation;
+  nb::object input;
+  nb::object output;
+
+  void wait(double timeout_s) {
+    if (operation->done()) return;
+    fabric->wait_sliced(seconds(timeout_s),
+                        [&](Duration slice) { return group->wait(*operation, slice); });
+  }
+  bool poll() {
+    auto polled = [&] {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(fabric->mutex());
+      return group->poll(*operation);
+    }();
+    return value_or_raise(std::move(polled));
+  }
+};
+
+struct CallableGroup : PythonGroup {
+  PythonOperation start(const std::string& kind, std::optional<AnyArray> input,
+                        std::optional<AnyArray> output, const std::string& op, uint64_t elements,
+                        uint32_t root, int32_t distance, bool shared, std::vector<uint64_t> counts,
+                        std::vector<uint64_t> incoming, uint32_t lanes, const nb::list& parts,
+                        std::string site) {
+    Call call{.elements = elements,
+              .root = root,
+              .distance = distance,
+              .shared_output = shared,
+              .lanes = lanes,
+              .counts = std::move(counts),
+              .incoming = std::move(incoming),
+              .site = std::move(site)};
+    for (int i = 0; i <= static_cast<int>(CallKind::shift); ++i)
+      if (tutti::call_kind_name(static_cast<CallKind>(i)) == kind)
+        call.kind = static_cast<CallKind>(i);
+    const auto known = tutti::reduce_op_named(op);
+    if (!known) raise_invalid("op is 'sum', 'mean', 'max' or 'min', not '" + op + "'");
+    call.op = *known;
+    if (output) {
+      call.type = known_dtype(*output);
+      call.output = static_cast<std::byte*>(output->data());
+      call.output_elements = output->size();
+    }
+    if (input) {
+      const DType type = known_dtype(*input);
+      if (output && type != call.type) raise_invalid("input and output are of different types");
+      call.type = type;
+      call.input = static_cast<const std::byte*>(input->data());
+    }
+    nb::list held;
+    for (nb::handle item : parts) {
+      const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyArray>>(item);
+      if (known_dtype(array) != call.type || array.size() != elements)
+        raise_invalid("parts of a reduction are as large as its output, and of its type");
+      call.parts.push_back({{first, count}, static_cast<const std::byte*>(array.data())});
+      held.append(nb::cast(array));
+    }
+    PythonOperation begun{fabric, group, nullptr, nb::none(), nb::none()};
+    begun.input = !call.parts.empty() ? nb::object(held) : input ? nb::cast(*input) : nb::none();
+    begun.output = output ? nb::cast(*output) : nb::none();
+    begin(begun, std::move(call));
+    return begun;
+  }
+
+  // Arrays for each move each of its types; None where this rank holds nothing.
+  PythonOperation reshard(const PythonPlan& plan, const nb::list& inputs, const nb::list& outputs,
+                          std::string site) {
+    Call call{.kind = CallKind::reshard, .plan = plan.plan, .site = std::move(site)};
+    PythonOperation begun{fabric, group, nullptr, nb::list(), nb::list()};
+    size_t next = 0;
+    for (const tutti::Move& move : plan.plan->moves()) {
+      for (const DType type : move.types) {
+        call.inputs.push_back(tensor(move.name, move.from, type, inputs[next], begun.input));
+        call.outputs.push_back(tensor(move.name, move.to, type, outputs[next], begun.output));
+        ++next;
+      }
+    }
+    begin(begun, std::move(call));
+    return begun;
+  }
+
+  // Where an array lies that is what this rank holds in a layout; `held` keeps it.
+  std::byte* tensor(const std::string& name, const tutti::Layout& layout, DType type,
+                    nb::handle given, nb::object& held) const {
+    if (given.is_none()) return nullptr;
+    const uint32_t rank = fabric->fabric().rank();
+    const auto place = layout.mesh().place_of(rank);
+    if (!place)
+      raise_invalid(
+          fmt::format("rank {} has no part of {} ({}); give None", rank, name, layout.text()));
+    const auto array = nb::cast<AnyArray>(given);
+    const tutti::Box box = layout.box(*place);
+    if (array.itemsize() != tutti::dtype_bytes(type))
+      raise_invalid(fmt::format("{} is {}, but its array on rank {} has elements of {} bytes", name,
+                                tutti::dtype_name(type), rank, array.itemsize()));
+    if (array.size() != box.elements())
+      raise_invalid(fmt::format("rank {} holds {} of {}, {} elements, but its array has {}", rank,
+                                box.text(), name, box.elements(), array.size()));
+    if (!contiguous(array))
+      raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
+    nb::cast<nb::list>(held).append(nb::cast(array));
+    return static_cast<std::byte*>(array.data());
+  }
+
+  void begin(PythonOperation& begun, Call call) {
+    auto started = [&] {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(fabric->mutex());
+      return group->start(std::move(call));
+    }();
+    begun.operation = value_or_raise(std::move(started));
+  }
+
+  nb::object shared_bytes(uint64_t bytes) {
+    Result<std::byte*> place = nullptr;
+    {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(fabric->mutex());
+      place = group->allocate_shared(bytes);
+    }
+    std::byte* data = value_or_raise(std::move(place));
+    const size_t shape[] = {bytes};
+    auto* keep = new std::shared_ptr<PythonFabric>(fabric);
+    const nb::capsule owner(keep, [](void* pointer) noexcept {
+      delete static_cast<std::shared_ptr<PythonFabric>*>(pointer);
+    });
+    return nb::cast(nb::ndarray<nb::numpy, uint8_t>(data, 1, shape, owner));
+  }
+
+  std::vector<uint32_t> ranks() const {
+    std::vector<uint32_t> all(group->size());
+    for (uint32_t i = 0; i < all.size(); ++i) all[i] = group->rank_of(i);
+    return all;
+  }
+};
+
+}  // namespace
+
+void bind_fabric(nb::module_& module) {
+  module.def(
+      "whole_lanes",
+      [](uint32_t lanes, uint32_t holders, uint32_t holder) {
+        std::vector<std::pair<uint32_t, uint32_t>> nodes;
+        for (const tutti::LaneRange node :
+             tutti::whole_nodes(tutti::share_of_lanes(lanes, holders, holder), lanes))
+          nodes.emplace_back(node.first, node.count);
+        return nodes;
+      },
+      nb::arg("lanes"), nb::arg("holders"), nb::arg("holder"));
+  nb::class_<PythonFabric>(module, "Fabric", "This rank among those that share its memory.")
+      .def_static(
+          "open",
+          [](double timeout, uint32_t streams, bool checksums, bool encrypt) {
+            return std::make_shared<PythonFabric>(timeout, streams, checksums, encrypt);
+          },
+          nb::arg("timeout"), nb::arg("streams"), nb::arg("checksums"), nb::arg("encrypt"))
+      .def("join", &PythonFabric::join, nb::arg("timeout"))
+      .def("leave", &PythonFabric::leave)
+      .def("empty", &PythonFabric::empty, nb::arg("bytes"))
+      .def("holds", &PythonFabric::holds, nb::arg("array"))
+      .def("lost", [](PythonFabric& self) { return self.fabric().lost(); })
+      .def_prop_ro("rank", [](PythonFabric& self) { return self.fabric().rank(); })
+      .def_prop_ro("size", [](PythonFabric& self) { return self.fabric().world_size(); })
+      .def_prop_ro("epoch", [](PythonFabric& self) { return self.fabric().epoch(); })
+      .def("world",
+           [](const std::shared_ptr<PythonFabric>& self) {
+             return CallableGroup{{self, self->fabric().world()}};
+           })
+      .def(
+          "group",
+          [](const std::shared_ptr<PythonFabric>& self, std::vector<uint32_t> ranks,
+             std::string name) {
+            auto made = [&] {
+              const nb::gil_scoped_release others_may_run;
+              const std::scoped_lock lock(self->mutex());
+              return self->fabric().group(std::move(ranks), std::move(name));
+            }();
+            return CallableGroup{{self, value_or_raise(std::move(made))}};
+          },
+          nb::arg("ranks"), nb::arg("name"));
+  nb::class_<PythonOperation>(module, "FabricOperation")
+      .def("wait", &PythonOperation::wait, nb::arg("timeout"))
+      .def("poll", &PythonOperation::poll)
+      .def_prop_ro("done", [](PythonOperation& self) { return self.operation->done(); });
+  const nb::class_<PythonGroup> base(module, "FabricGroupBase");
+  nb::class_<CallableGroup, PythonGroup>(module, "FabricGroup")
+      .def("start", &CallableGroup::start, nb::arg("kind"), nb::arg("input").none(),
+           nb::arg("output").none(), nb::arg("op"), nb::arg("elements"), nb::arg("root"),
+           nb::arg("distance"), nb::arg("shared"), nb::arg("counts"), nb::arg("incoming"),
+           nb::arg("lanes"), nb::arg("parts"), nb::arg("site"))
+      .def("reshard", &CallableGroup::reshard, nb::arg("plan"), nb::arg("inputs"),
+           nb::arg("outputs"), nb::arg("site"))
+      .def("shared_bytes", &CallableGroup::shared_bytes, nb::arg("bytes"))
+      .def_prop_ro("ranks", &CallableGroup::ranks)
+      .def_prop_ro("index", [](CallableGroup& self) { return self.group->index(); })
+      .def_prop_ro("name", [](CallableGroup& self) { return self.group->name(); });
+}

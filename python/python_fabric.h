@@ -1,0 +1,46 @@
+// A process's one Fabric, as Python's objects share it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "rank/rank_fabric.h"
+#include "train/vault.h"
+
+namespace tutti {
+class Group;
+}
+
+class PythonFabric : public std::enable_shared_from_this<PythonFabric> {
+ public:
+  PythonFabric(double timeout_s, uint32_t streams, bool checksums, bool encrypt);
+
+  void join(double timeout_s);
+  void leave();
+  nanobind::object empty(uint64_t bytes);
+  bool holds(const nanobind::ndarray<nanobind::device::cpu>& array);
+
+  tutti::Fabric& fabric() { return rank_->fabric(); }
+  // Opened at its first use, after join().
+  tutti::Vault& vault();
+  // Held by whoever uses the fabric: it is for one thread at a time.
+  std::mutex& mutex() { return mutex_; }
+  // Waits without the GIL, but hears of Ctrl-C; `some` waits for at most as long as it is given.
+  void wait_sliced(tutti::Duration timeout,
+                   const std::function<tutti::Result<void>(tutti::Duration)>& some);
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<tutti::RankFabric> rank_;
+  std::optional<tutti::Vault> vault_;
+};
+
+struct PythonGroup {
+  std::shared_ptr<PythonFabric> fabric;
+  std::shared_ptr<tutti::Group> group;
+};

@@ -1,0 +1,366 @@
+"""Tensors in memory that the ranks of a host share, and collectives over them.
+
+    fabric = tutti.fabric.join()          # in a program that `tutti run` or `tutti submit` started
+    gradient = fabric.empty((1024, 768), "f32")
+    ...
+    fabric.world.all_reduce(gradient, op="mean")
+
+Arrays are NumPy's, or anything that speaks DLPack or the buffer protocol, torch tensors among them.
+What fabric.empty() gives lies in the shared heap and is used where it lies; other memory is copied
+into the heap and back. When a rank dies, whoever waits gets PeerLost within milliseconds; rejoin()
+then takes part in the next epoch. Outside of a job a process is alone, and everything works.
+docs/fabric.md is the manual.
+"""
+
+import atexit
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tutti import _core
+from tutti._error import Error
+from tutti.layout import Copy, Layout, Mesh, Plan, plan
+
+__all__ = [
+    "Copy", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation", "PeerLost", "Plan",
+    "TimedOut", "join", "plan",
+]  # fmt: skip
+
+TIMEOUT_S = 600.0
+# Names of types, as the fabric has them, and NumPy's. bf16 is not one of NumPy's: its bits are.
+DTYPES = {
+    **{"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16"},
+    **{"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"},
+}
+
+
+class PeerLost(Error):
+    """Ranks of the epoch died: what was under way is over. rejoin() waits for the next epoch."""
+
+    def __init__(self, message: str, ranks: Sequence[int]) -> None:
+        super().__init__(message, "unavailable")
+        self.ranks = tuple(ranks)  # as far as is known
+
+
+class Finished(Error):
+    """Other ranks have finished and left: a rank that was killed last of all has nobody to join."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The time allowed ran out; the text says who is missing. The call may be waited for again."""
+
+
+class Operation:
+    """A call under way; wait() for it."""
+
+    def __init__(self, fabric: "Fabric", begun: _core.FabricOperation, result: Any) -> None:
+        self._fabric = fabric
+        self._begun = begun
+        self._result = result
+
+    @property
+    def done(self) -> bool:
+        """Whether it is; does not help it along."""
+        return self._begun.done
+
+    def poll(self) -> bool:
+        """Do what can be done without waiting; whether that was all."""
+        try:
+            return self._begun.poll()
+        except Error as error:
+            raise self._fabric._told(error) from None
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until it is done; gives the result."""
+        try:
+            self._begun.wait(self._fabric.timeout if timeout is None else timeout)
+        except Error as error:
+            raise self._fabric._told(error) from None
+        return self._result
+
+
+class Group:
+    """Ranks that call collectives together, in the same order. `index` is ours among `ranks`.
+
+    Each call waits for its end and gives its result; with wait=False it gives an Operation.
+    """
+
+    def __init__(self, fabric: "Fabric", group: _core.FabricGroup) -> None:
+        self._fabric = fabric
+        self._group = group
+        self.ranks: list[int] = group.ranks
+        self.index: int = group.index
+        self.size = len(self.ranks)
+        self.name: str = group.name
+
+    def __repr__(self) -> str:
+        return f"<tutti.fabric.Group {self.name}: ranks {self.ranks}>"
+
+    def barrier(self, wait: bool = True) -> Any:
+        """Until all have come."""
+        return self._call("barrier", None, None, 0, wait)
+
+    def all_reduce(self, array, op: str = "sum", out=None, *, shared: bool = False, wait=True):
+        """Everybody gets the sum (mean, max, min) of all arrays; in place unless `out` is given.
+
+        With shared=True `out` is one that shared() gave, the same for all: it is written once.
+        """
+        result = array if out is None else out
+        elements = _elements(array)
+        _same_size(array, result)
+        return self._call("all_reduce", array, result, elements, wait, op=op, shared=shared)
+
+    def all_reduce_lanes(
+        self, parts: Sequence[tuple[int, int, Any]], lanes: int, out, op: str = "sum", wait=True
+    ):
+        """An all_reduce whose summands are lanes, dealt to ranks in any way: the bits are the same.
+
+        Each part is (first lane, how many, their sum); whole_lanes() says which may be joined.
+        """
+        given = list(parts)
+        elements = _elements(out)
+        return self._call("all_reduce", None, out, elements, wait, op, parts=given, lanes=lanes)
+
+    def reduce_scatter(self, array, out, op: str = "sum", counts: Sequence[int] = (), wait=True):
+        """Each gets its share of the sum: equal ones, or `counts` elements each."""
+        return self._call("reduce_scatter", array, out, _elements(array), wait, op, counts=counts)
+
+    def all_gather(self, array, out, *, shared: bool = False, wait=True):
+        """Everybody gets all arrays, one after the other; they may differ in size."""
+        return self._call("all_gather", array, out, _elements(array), wait, shared=shared)
+
+    def broadcast(self, array, root: int = 0, wait=True):
+        """Everybody gets the array of the member with index `root`, in place."""
+        return self._call("broadcast", array, array, _elements(array), wait, root=root)
+
+    def all_to_all(
+        self, array, out, counts: Sequence[int] = (), incoming: Sequence[int] = (), wait=True
+    ):
+        """Part i of everybody's array goes to member i: equal parts, or `counts` elements each,
+        and then `incoming` says how many come from each.
+        """
+        elements = 0 if counts else self._even(array)
+        extra = {"counts": counts, "incoming": incoming}
+        return self._call("all_to_all", array, out, elements, wait, **extra)
+
+    def gather(self, array, out=None, root: int = 0, wait=True):
+        """The root gets all arrays, one after the other; they may differ in size."""
+        return self._call("gather", array, out, _elements(array), wait, root=root)
+
+    def scatter(self, array, out, root: int = 0, wait=True):
+        """Each gets its equal part of the root's array; the others give None."""
+        return self._call("scatter", array, out, _elements(out), wait, root=root)
+
+    def shift(self, array, out, distance: int = 1, wait=True):
+        """Each sends its array to the member `distance` places on, round the ring."""
+        _same_size(array, out)
+        return self._call("shift", array, out, _elements(array), wait, distance=distance)
+
+    def reshard(self, arrays, plan: Plan, out=None, wait=True):
+        """Bring tensors from one layout to another; gives what this rank then holds.
+
+        `arrays` is what it holds now: an array, or as many as the plan has dtypes, or None where
+        its source has no part here; for a plan of names, a mapping of names to those. `out` is of
+        the same form for the target; without, arrays of the heap are made.
+        """
+        given = _by_name(plan, arrays, "arrays")
+        if out is None:
+            results = {name: self._room(plan, name) for name in plan.names}
+        else:
+            results = _by_name(plan, out, "out")
+        inputs = [array for name in plan.names for array in given[name]]
+        outputs = [array for name in plan.names for array in results[name]]
+        result = out
+        if out is None:
+            tensors = {n: r[0] if len(r) == 1 else tuple(r) for n, r in results.items()}
+            result = tensors if plan.named else tensors[plan.names[0]]
+        try:
+            begun = self._group.reshard(plan._core, inputs, outputs, _caller())
+        except Error as error:
+            raise self._fabric._told(error) from None
+        operation = Operation(self._fabric, begun, result)
+        return operation.wait() if wait else operation
+
+    def _room(self, plan: Plan, name: str) -> list[Any]:
+        shape = plan.target(name).shape_on(self._fabric.rank)
+        if shape is None:
+            return [None] * len(plan.dtypes(name))
+        return [self._fabric.empty(shape, dtype) for dtype in plan.dtypes(name)]
+
+    def shared(self, shape, dtype: str = "f32"):
+        """An array that all members see: for shared=True. To be called by all of them."""
+        size, name = _shape_and_type(shape, dtype)
+        with self._fabric._telling():
+            flat = self._group.shared_bytes(size)
+        return flat.view(name).reshape(shape)
+
+    def _even(self, array) -> int:
+        elements = _elements(array)
+        if elements % self.size:
+            words = f"{elements} elements are no {self.size} equal parts; give counts"
+            raise Error(words, "invalid")
+        return elements // self.size
+
+    def _call(
+        self, kind, array, out, elements, wait, op="sum", root=0, distance=1, shared=False,
+        counts=(), incoming=(), lanes=0, parts=(),
+    ):  # fmt: skip
+        try:
+            begun = self._group.start(
+                kind, array, out, op, elements, root, distance, shared,
+                list(counts), list(incoming), lanes, list(parts), _caller(),
+            )  # fmt: skip
+        except Error as error:
+            raise self._fabric._told(error) from None
+        operation = Operation(self._fabric, begun, out)
+        return operation.wait() if wait else operation
+
+
+class Fabric:
+    """This rank among the ranks of its gang; join() makes it."""
+
+    def __init__(
+        self, timeout: float, streams: int = 1, checksums: bool = True, encrypt: bool = False
+    ) -> None:
+        self.timeout = timeout
+        self._core = _core.Fabric.open(timeout, streams, checksums, encrypt)
+        self.rank: int = self._core.rank
+        self.size: int = self._core.size
+        self.world: Group
+        self.rejoin(timeout)
+
+    def rejoin(self, timeout: float | None = None) -> None:
+        """Take part in the present epoch, or the next when that is over; waits for all ranks.
+
+        Groups of earlier epochs are over: `world` is a new one.
+        """
+        with self._telling():
+            self._core.join(self.timeout if timeout is None else timeout)
+        self.world = Group(self, self._core.world())
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
+
+    @property
+    def lost(self) -> list[int]:
+        """Ranks that died since we joined, as far as is known."""
+        return self._core.lost()
+
+    def group(self, ranks: Sequence[int], name: str = "") -> Group:
+        """Some ranks, in this order; each of them calls this."""
+        with self._telling():
+            return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}"))
+
+    def empty(self, shape, dtype: str = "f32"):
+        """A NumPy array in the heap, with whatever was there before."""
+        size, name = _shape_and_type(shape, dtype)
+        return self._core.empty(size).view(name)[: math.prod(_as_shape(shape))].reshape(shape)
+
+    def zeros(self, shape, dtype: str = "f32"):
+        array = self.empty(shape, dtype)
+        array.fill(0)
+        return array
+
+    def adopt(self, array):
+        """A copy of a NumPy array in the heap, for calls that then need none."""
+        copy = self._core.empty(array.nbytes).view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        return copy
+
+    def holds(self, array) -> bool:
+        """Whether this array lies in the heap, so that no call copies it."""
+        return self._core.holds(array)
+
+    def _told(self, error: Error) -> Error:
+        """The exception that fits."""
+        if error.code == "unavailable":
+            return PeerLost(str(error), self._core.lost())
+        if error.code == "not_found":
+            return Finished(str(error), "not_found")
+        return TimedOut(str(error), "deadline") if error.code == "deadline" else error
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except Error as error:
+            raise self._told(error) from None
+
+
+_joined: Fabric | None = None
+
+
+def join(
+    timeout: float = TIMEOUT_S,
+    *,
+    streams: int = 1,
+    checksums: bool = True,
+    encrypt: bool = False,
+) -> Fabric:
+    """This process's fabric: waits until all ranks of the gang have come.
+
+    `timeout` is that of every wait. The rest is for gangs on several hosts, and the same for all of
+    their ranks: TCP connections between two of them, whether what travels has checksums, and
+    whether it is encrypted. Calling it again gives the same one.
+    """
+    global _joined
+    if _joined is None:
+        _joined = Fabric(timeout, streams, checksums, encrypt)
+        atexit.register(_joined._core.leave)
+    return _joined
+
+
+def whole_lanes(lanes: int, holders: int, holder: int) -> list[tuple[int, int]]:
+    """The lanes of a holder when all are dealt evenly, as (first, count) that may be joined."""
+    return _core.whole_lanes(lanes, holders, holder)
+
+
+def _as_shape(shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _shape_and_type(shape, dtype: str) -> tuple[int, str]:
+    name = DTYPES.get(str(dtype), str(dtype))
+    item = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "float16": 2, "uint16": 2}
+    if name not in item and name not in ("int8", "uint8"):
+        raise Error(f"'{dtype}' is no type of the fabric; use {', '.join(DTYPES)}", "invalid")
+    return math.prod(_as_shape(shape)) * item.get(name, 1), name
+
+
+def _by_name(plan: Plan, given, what: str) -> dict[str, list[Any]]:
+    """Of every tensor of a plan, as many arrays as it has dtypes, or Nones."""
+    if not plan.named:
+        given = {plan.names[0]: given}
+    elif given is None:
+        given = {}
+    if unknown := [name for name in given if name not in plan.names]:
+        raise Error(f"{what} has '{unknown[0]}', which is not in the plan", "invalid")
+    found = {}
+    for name in plan.names:
+        count, some = len(plan.dtypes(name)), given.get(name)
+        several = list(some) if isinstance(some, tuple | list) else [some] * (some is not None)
+        found[name] = several or [None] * count
+        if len(found[name]) != count:
+            words = f"{what} of '{name}' is {len(several)} arrays, but it has {count} dtypes"
+            raise Error(f"{words}; give a tuple of {count}", "invalid")
+    return found
+
+
+def _elements(array) -> int:
+    return math.prod(array.shape)
+
+
+def _same_size(array, out) -> None:
+    if _elements(array) != _elements(out):
+        raise Error(f"{_elements(array)} elements do not fit {_elements(out)}", "invalid")
+
+
+def _caller() -> str:
+    """Where the user's code called, for those who wonder why we wait."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
