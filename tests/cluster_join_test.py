@@ -84,7 +84,7 @@ def test_certificates_of_another_cluster_are_refused(cluster: Cluster) -> None:
         shutil.copy(other.home / "cluster" / name, two.home / "cluster" / name)
     done = two("jobs")
     assert done.returncode == 1
-    assert re.search("the other side is head head of cluster", done.stderr)
+    assert re.search("the other side is the head of cluster", done.stderr)
     assert two("up").returncode == 1
     wait_until(lambda: not alive(cluster, "two"), "two is lost")
 

@@ -53,6 +53,17 @@ def test_workers_that_end_within_the_notice_end_the_job_without_an_error(
     assert "culprit" not in info
 
 
+def test_a_run_that_is_preempted_says_so(machine: Machine, tmp_path: Path) -> None:
+    run = machine.start("run", "--", "sh", "-c", f"touch {tmp_path}/begun; sleep 1000")
+    wait_until((tmp_path / "begun").exists, "it has begun")
+    job = machine.json("jobs")[0]["job"]
+    machine.well("kill", "--notice", str(job))
+    told = run.communicate()[1]
+    assert "tutti: preempted, with `tutti kill --notice`" in told
+    assert "somebody else" not in told
+    assert run.returncode == 128 + 15
+
+
 def test_a_worker_that_ignores_the_notice_has_its_time_and_is_ended(
     machine: Machine, tmp_path: Path
 ) -> None:

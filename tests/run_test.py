@@ -148,8 +148,18 @@ def test_ranks_read_nothing_from_our_input() -> None:
 
 
 def test_ranks_have_only_their_own_descriptors() -> None:
-    done = python("import os; print(sorted(os.listdir('/proc/self/fd'), key=int)[:-1])", "-n", "3")
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}] ['0', '1', '2']" for rank in range(3)]
+    """Beside the usual three, the arenas of control pages and of the heap."""
+    script = """
+import os
+for number in sorted(os.listdir('/proc/self/fd'), key=int)[:-1]:
+    target = os.readlink(f'/proc/self/fd/{number}')
+    print(number, target if target.startswith('/memfd:') else '')
+"""
+    done = python(script, "-n", "3")
+    expected = ["0 ", "1 ", "2 ", "3 /memfd:control (deleted)", "4 /memfd:heap (deleted)"]
+    assert sorted(done.stdout.splitlines()) == [
+        f"[{rank}] {line}" for rank in range(3) for line in expected
+    ]
 
 
 # Output -------------------------------------------------------------------------------------------

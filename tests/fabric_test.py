@@ -1,0 +1,192 @@
+"""The fabric from Python: real processes, real kills."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tutti
+from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT
+from run_tools import PATIENCE_S, TUTTI, Marked
+from run_tools import tutti as run_tutti
+
+
+def ranks(count: int, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PRELUDE + script, *words]
+    return run_tutti("--local", "-n", str(count), "--", *command, env=ENVIRONMENT)
+
+
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_arrays_of_the_heap_are_reduced_where_they_lie() -> None:
+    script = """
+x = fabric.empty((100, 70)); x[...] = rank + 1
+assert fabric.holds(x) and not fabric.holds(np.zeros(3, np.float32))
+address = x.__array_interface__["data"][0]
+assert world.all_reduce(x) is x and x.__array_interface__["data"][0] == address
+assert (x == sum(range(1, size + 1))).all()
+print("well")
+"""
+    assert lines_of(ranks(4, script)) == [f"[{rank}] well" for rank in range(4)]
+
+
+def test_every_collective_moves_what_it_says() -> None:
+    assert lines_of(ranks(3, EVERY_COLLECTIVE)) == [f"[{rank}] well" for rank in range(3)]
+
+
+def test_sums_of_lanes_have_the_same_bits_for_any_number_of_ranks() -> None:
+    script = """
+lanes = 8
+values = [np.random.default_rng(i).standard_normal(5000, np.float32) for i in range(lanes)]
+def joined(first, count):
+    while count & (count - 1): count += 1
+    if count == 1: return values[first].copy()
+    left = joined(first, count // 2)
+    return left + joined(first + count // 2, count // 2) if first + count // 2 < lanes else left
+parts = [(f, n, joined(f, n)) for f, n in tutti.fabric.whole_lanes(lanes, size, rank)]
+out = np.empty(5000, np.float32)
+world.all_reduce_lanes(parts, lanes, out)
+print(f"{tutti.hash64(out):016x}")
+"""
+    digests = set()
+    for count in (1, 2, 3, 4, 5, 8):
+        digests |= {line.split()[1] for line in lines_of(ranks(count, script))}
+    assert len(digests) == 1
+
+
+def test_calls_that_differ_are_told_with_both_places() -> None:
+    script = """
+try:
+    world.all_reduce(np.ones(5 + rank, np.float32))
+except tutti.Error as error:
+    print(error.code, error)
+"""
+    done = lines_of(ranks(2, script))
+    assert "rank 0 all_reduce of 5 f32, sum at <string>:6" in done[0]
+    assert "rank 1 all_reduce of 6 f32, sum at <string>:6" in done[0]
+    assert done[0].startswith("[0] invalid") and done[1].startswith("[1] invalid")
+
+
+def test_whoever_does_not_come_is_named() -> None:
+    script = """
+world.barrier()
+if rank == 1: time.sleep(0.5)
+try:
+    world.barrier(wait=False).wait(timeout=0.1 if rank == 0 else 10)
+except TimeoutError as error:
+    print(error)
+"""
+    done = ranks(2, script)
+    assert "rank 1 (whose last was call 1, barrier at <string>:5)" in done.stdout
+
+
+def test_a_stopped_peer_is_waited_for_and_goes_on() -> None:
+    script = """
+import signal
+if rank == 1:
+    if os.fork() == 0:
+        time.sleep(0.3); os.kill(os.getppid(), signal.SIGCONT); os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+x = np.ones(100000, np.float32)
+world.all_reduce(x)
+assert (x == 2).all()
+"""
+    assert lines_of(ranks(2, script)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("world.all_reduce(np.zeros((4, 4), np.float32).T[1:])", "contiguous"),
+        ("world.all_reduce(np.zeros(4, np.complex64))", "cannot be moved"),
+        ("world.all_reduce(np.zeros(4, np.float32), op='product')", "not 'product'"),
+        ("world.reduce_scatter(np.zeros(3, np.float32), np.zeros(2, np.float32))", "counts"),
+        ("world.broadcast(np.zeros(3, np.float32), root=9)", "no member 9"),
+        ("world.all_reduce(np.zeros(3), out=np.zeros(4))", "3 elements do not fit 4"),
+        ("fabric.empty(1 << 60)", "do not fit"),
+        ("fabric.group([0, 0])", "different ranks"),
+        ("fabric.empty(4, 'f8')", "no type of the fabric"),
+    ],
+)
+def test_bad_calls_say_what_is_wrong(call: str, words: str) -> None:
+    script = f"""
+try:
+    {call}
+except tutti.Error as error:
+    print(error.code, error)
+"""
+    done = lines_of(ranks(2, script))
+    assert len(done) == 2 and words in done[0], done
+
+
+def test_a_process_outside_of_a_job_is_alone_and_everything_works() -> None:
+    script = """
+import numpy as np, tutti
+fabric = tutti.fabric.join()
+x = fabric.zeros(10) + 3
+assert fabric.size == 1 and (fabric.world.all_reduce(x, op="mean") == 3).all()
+model = tutti.vault.Replica(fabric, {"w": (4,)})
+model.set_born()
+for step in model.steps(3):
+    model.gradients["w"][...] = 1
+    assert model.take_step()
+assert model.step == 3 and (model.weights["w"] < 0).all()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=ENVIRONMENT)
+
+
+def test_vault_tensors_keep_their_names_types_and_shapes() -> None:
+    fabric = tutti.fabric.join()
+    array, found = tutti.vault.tensor(fabric, "table", (3, 4), "i32")
+    assert not found and array.shape == (3, 4) and not array.any()
+    array[1, 2] = 7
+    again, found = tutti.vault.tensor(fabric, "table", (3, 4), "i32")
+    assert found and again[1, 2] == 7
+    with pytest.raises(tutti.Error, match=r"as i32 \[3, 4\], not f32 \[12\]"):
+        tutti.vault.tensor(fabric, "table", (12,), "f32")
+    assert np.shares_memory(array, again)
+
+
+def example(*words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]
+
+
+def digests_of(output: str) -> set[str]:
+    return set(re.findall(r"digest (\w+)", output))
+
+
+def test_the_example_loses_no_step_when_workers_are_killed(gang: Marked, tmp_path: Path) -> None:
+    """Keeper, epochs, control pages, fabric, vault and commit, all at once."""
+    steps = "800"
+    undisturbed = run_tutti("--local", "-n", "4", "--", *example("--steps", steps), env=ENVIRONMENT)
+    expected = digests_of(undisturbed.stdout)
+    assert undisturbed.returncode == 0 and len(expected) == 1
+    job = (ROOT / "examples/jobs/mlp.toml").read_text()
+    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", steps)))
+    (tmp_path / "mlp.toml").write_text(job.replace("'", '"'))
+    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        [TUTTI, "run", tmp_path / "mlp.toml"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        killed = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while running.poll() is None and killed < 6 and time.monotonic() < deadline:
+            time.sleep(0.4)
+            workers = [line for line in gang.living() if "mlp_numpy" in line]
+            if len(workers) >= 4:
+                os.kill(int(workers[killed % len(workers)].split()[0]), signal.SIGKILL)
+                killed += 1
+        output, _ = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, output
+    assert killed >= 2, output
+    assert digests_of(output) == expected, output
+    assert len(re.findall(rf"done: {steps} steps", output)) >= 4, output

@@ -1,0 +1,48 @@
+"""What the tests of the fabric share: programs of ranks."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+
+PRELUDE = """\
+import numpy as np, os, signal, sys, time, tutti
+fabric = tutti.fabric.join(60)
+world, rank, size = fabric.world, fabric.rank, fabric.size
+"""
+
+EVERY_COLLECTIVE = """
+own = np.arange(3, dtype=np.int64) + 10 * rank
+out = np.empty(3 * size, np.int64)
+world.all_gather(own, out)
+assert out.tolist() == [i + 10 * r for r in range(size) for i in range(3)]
+assert world.broadcast(own.copy(), root=1).tolist() == [10, 11, 12]
+part = np.empty(1, np.int64)
+world.reduce_scatter(np.arange(size, dtype=np.int64), part)
+assert part[0] == rank * size
+swapped = np.empty(size, np.int64)
+world.all_to_all(np.arange(size, dtype=np.int64) + 100 * rank, swapped)
+assert swapped.tolist() == [rank + 100 * r for r in range(size)]
+uneven = np.empty(size * rank, np.float64)
+world.all_to_all(np.full(sum(range(size)), rank, float), uneven, range(size), [rank] * size)
+assert uneven.tolist() == [r for r in range(size) for _ in range(rank)]
+gathered = world.gather(own, out if rank == 2 else None, root=2)
+assert rank != 2 or gathered.tolist() == [i + 10 * r for r in range(size) for i in range(3)]
+world.scatter(np.arange(size, dtype=np.int64) if rank == 0 else None, part)
+assert part[0] == rank
+world.shift(own, got := np.empty_like(own), distance=1)
+assert got[0] == 10 * ((rank - 1) % size)
+total = world.shared((5,), "f64")
+world.all_reduce(np.full(5, 1.0), out=total, shared=True)
+assert (total == size).all()
+evens = [r for r in range(size) if r % 2 == 0]
+group = fabric.group(evens if rank % 2 == 0 else [r for r in range(size) if r % 2])
+value = np.array([rank], np.int32)
+assert group.all_reduce(value, op="max")[0] == group.ranks[-1]
+ones = [np.ones(n, np.float32) for n in (1, 9000, 70000)]
+pending = [world.all_reduce(each, op="mean", wait=False) for each in ones]
+assert all((p.wait() == 1).all() for p in pending)
+world.barrier()
+print("well")
+"""
