@@ -1,0 +1,190 @@
+"""Collectives of this machine's processes, beside Open MPI's and Gloo's.
+
+Every side rewrites its buffers before every call and tells the slowest rank's time, the median
+over calls. Open MPI runs with the fastest of several settings at each size, found by a sweep; Gloo
+through torch, with one thread for each rank. "shared" is an all_reduce whose result lies once in
+memory that all ranks see; peers have no such thing, so theirs is the usual one. "limit" is memcpy
+by as many processes at once, of as many bytes as a rank has to write.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from common import Case, Missing, bench_program, debian_peer, progress, python_peer, spread_of
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB)
+QUICK_SIZES = (4 * KIB, MIB, 16 * MIB)
+MPI_ALGORITHMS = {"": [], "ring": ["4"], "segmented ring": ["5"], "rabenseifner": ["6"]}
+TORCH = "torch==2.15.0"
+
+Times = dict[int, float]  # bytes to µs
+
+
+def text_of(size: int) -> str:
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def parse(output: str) -> Times:
+    pairs = (line.split() for line in output.splitlines() if line[:1].isdigit())
+    return {int(size): float(time) for size, time in pairs}
+
+
+def run_program(command: list[str], env: dict[str, str] | None = None) -> Times:
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=300, env=env or os.environ
+    )
+    return parse(done.stdout)
+
+
+def build_mpi(folder: Path) -> Path | Missing:
+    missing = debian_peer("openmpi-bin", "libopenmpi-dev")
+    if missing:
+        return missing
+    program = folder / "mpi_collectives"
+    source = Path(__file__).with_name("peers") / "mpi_collectives.c"
+    subprocess.run(["mpicc", "-O3", "-march=native", "-o", program, source], check=True)
+    return program
+
+
+def mpi_settings(ranks: int, what: str, quick: bool) -> dict[str, list[str]]:
+    """Flags worth trying; the fastest at each size is the peer."""
+    bound = ["--bind-to", "core" if ranks <= (os.cpu_count() or 1) else "none"]
+    usual = ["--oversubscribe", "--allow-run-as-root", *bound]
+    if ranks > (os.cpu_count() or 1):
+        usual += ["--mca", "mpi_yield_when_idle", "1"]
+    found = {}
+    for copy in ("cma", "none"):
+        found[f"vader, {copy}"] = [*usual, "--mca", "btl_vader_single_copy_mechanism", copy]
+    if quick:
+        return found
+    found["tcp"] = [*usual, "--mca", "btl", "self,tcp"]
+    if what.startswith("all_reduce"):
+        for name, number in MPI_ALGORITHMS.items():
+            if name:
+                rules = ["--mca", "coll_tuned_use_dynamic_rules", "1"]
+                rules += ["--mca", "coll_tuned_allreduce_algorithm", *number]
+                found[f"vader, none, {name}"] = [*found["vader, none"], *rules]
+    return found
+
+
+class Mpi:
+    """Open MPI at its best: which settings win is found once for each size."""
+
+    def __init__(self, program: Path, ranks: int, what: str, sizes, quick: bool) -> None:
+        self.command = [str(program), what]
+        self.ranks = ranks
+        settings = mpi_settings(ranks, what, quick)
+        tried = {name: self._run(flags, sizes) for name, flags in settings.items()}
+        tried = {name: times for name, times in tried.items() if times}
+        self.best = {size: min(tried, key=lambda name: tried[name][size]) for size in sizes}
+        self.settings = settings
+
+    def _run(self, flags: list[str], sizes: tuple[int, ...]) -> Times:
+        words = ["mpirun", *flags, "-np", str(self.ranks), *self.command, *map(str, sizes)]
+        try:
+            return run_program(words)
+        except (subprocess.SubprocessError, OSError):
+            return {}
+
+    def times(self) -> Times:
+        times: Times = {}
+        for name in set(self.best.values()):
+            sizes = tuple(size for size, best in self.best.items() if best == name)
+            for _ in range(3):  # mpirun hangs now and then
+                some = self._run(self.settings[name], sizes)
+                if some:
+                    break
+            times |= some
+        return times
+
+
+def gloo(python: Path, ranks: int, what: str, sizes: tuple[int, ...]) -> Times:
+    script = Path(__file__).with_name("peers") / "gloo_collectives.py"
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        words = [str(python), str(script), str(ranks), what, folder, *map(str, sizes)]
+        return run_program(words, env)
+
+
+def interleaved(
+    what: str, ranks: int, sizes: tuple[int, ...], rounds: int, ours: Callable[[], Times],
+    peer: str, theirs: Callable[[], Times], note: Callable[[int], str | None],
+) -> Iterator[Case]:  # fmt: skip
+    pairs = []
+    for turn in range(rounds):
+        first = ours() if turn % 2 == 0 else None
+        other = theirs()
+        pairs.append((first or ours(), other))
+    for size in sizes:
+        both = [(a[size], b[size]) for a, b in pairs if size in a and size in b]
+        name = f"{what}, {ranks} processes, {text_of(size)}"
+        if not both:
+            yield Case(name, "µs", pairs[0][0][size], peer, None, None, 0.0, f"{peer} fails here")
+            continue
+        ratios = [theirs_us / ours_us for ours_us, theirs_us in both]
+        yield Case(
+            name,
+            "µs",
+            statistics.median(a for a, _ in both),
+            peer,
+            statistics.median(b for _, b in both),
+            statistics.median(ratios),
+            spread_of(ratios),
+            note(size),
+        )
+
+
+def run(quick: bool) -> Iterator[Case]:
+    program = str(bench_program("collectives"))
+    sizes = QUICK_SIZES if quick else SIZES
+    rounds = 1 if quick else 5
+    counts = (2,) if quick else (2, 4, 8)
+    python = python_peer("torch", TORCH)
+    with tempfile.TemporaryDirectory() as folder:
+        mpi_program = build_mpi(Path(folder))
+        for ranks in counts:
+            for what in ("all_reduce", "all_reduce_shared"):
+                torch = None if quick and what != "all_reduce" else python
+                yield from _beside_peers(program, what, ranks, sizes, rounds, mpi_program, torch)
+        for what in ("reduce_scatter", "all_gather", "broadcast", "all_to_all"):
+            for ranks in (2,) if quick else (2, 4):
+                some = (MIB,) if quick else sizes[1:]
+                yield from _beside_peers(program, what, ranks, some, rounds, mpi_program, None)
+
+
+def _beside_peers(program, what, ranks, sizes, rounds, mpi_program, python) -> Iterator[Case]:
+    def ours() -> Times:
+        return run_program([program, str(ranks), what, *map(str, sizes)])
+
+    nothing: Callable[[int], str | None] = lambda _: None  # noqa: E731
+    progress(f"{what}, {ranks} processes")
+    if isinstance(mpi_program, Missing):
+        yield Case(what, "µs", ours()[sizes[0]], "Open MPI", None, None, 0.0, mpi_program.why)
+    else:
+        mpi = Mpi(mpi_program, ranks, what, sizes, rounds == 1)
+        settings = mpi.best.get
+        yield from interleaved(
+            what, ranks, sizes, rounds, ours, "Open MPI", mpi.times, lambda size: settings(size)
+        )
+    if what.startswith("all_reduce") and python is not None:
+        if isinstance(python, Missing):
+            yield Case(what, "µs", ours()[sizes[0]], "Gloo", None, None, 0.0, python.why)
+            return
+        few = tuple(size for size in sizes if size <= 64 * MIB or rounds > 1)
+        theirs = lambda: gloo(python, ranks, what, few)  # noqa: E731
+        yield from interleaved(what, ranks, few, min(rounds, 3), ours, "Gloo", theirs, nothing)
+    if what in ("all_gather", "broadcast", "all_to_all"):
+        copying = [program, str(ranks), f"memcpy_{what}", *map(str, sizes)]
+        limit = lambda: run_program(copying)  # noqa: E731
+        yield from interleaved(what, ranks, sizes, rounds, ours, "limit", limit, nothing)
+
+
+if __name__ == "__main__":
+    for case in run(quick=True):
+        print(json.dumps(case.as_json("collectives"), ensure_ascii=False))

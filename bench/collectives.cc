@@ -1,0 +1,168 @@
+// Collectives of this machine's processes over the fabric: bench_collectives RANKS CASE BYTES…
+//
+// Prints for each size the median over calls of the slowest rank's time, in microseconds. Every
+// rank rewrites its buffer before every call, and all meet before the clock starts;
+// peers/mpi_collectives.c measures in the same way.
+#include "collectives.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fabric/fold.h"
+#include "fabric/group.h"
+#include "measure.h"
+#include "world/real/parking.h"
+
+namespace {
+
+using namespace tutti;
+
+class PlainMapping final : public Mapping {
+ public:
+  explicit PlainMapping(MutableBytes bytes) : Mapping(bytes) {}
+};
+
+MutableBytes map_shared(uint64_t bytes) {
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) std::abort();
+  return {static_cast<std::byte*>(pages), bytes};
+}
+
+template <class T>
+T or_die(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "bench_collectives: %s\n", result.error().text().c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+// Memory that is this rank's input or output.
+std::byte* room(Fabric& fabric, uint64_t bytes) {
+  return fabric.heap().at(or_die(fabric.heap().allocate(bytes)));
+}
+
+// Where every rank has a core, as `mpirun --bind-to core` does it.
+void bind_to_core(uint32_t rank, uint32_t ranks) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (ranks > std::thread::hardware_concurrency()) return;
+  CPU_SET(rank, &allowed);
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+struct Rank {
+  Fabric& fabric;
+  Group& world;
+  std::string what;
+  double* times;  // of every rank and call, shared
+
+  void measure(uint64_t bytes) {
+    const uint64_t ranks = world.size();
+    const uint64_t elements = bytes / 4;
+    const bool gathers = what == "all_gather" || what == "all_gather_shared";
+    const bool scatters = what == "reduce_scatter";
+    Call call{.elements = elements, .site = "bench"};
+    const uint64_t share = elements / ranks;
+    std::byte* input = room(fabric, bytes);
+    std::byte* output = input;
+    if (what == "all_reduce_shared" || what == "all_gather_shared") {
+      output = or_die(world.allocate_shared(bytes));
+      call.shared_output = true;
+    } else if (what != "all_reduce" && what != "broadcast") {
+      output = room(fabric, bytes);
+    }
+    call.input = input;
+    call.output = output;
+    uint64_t written = elements;  // of our input, anew before every call
+    if (what.starts_with("all_reduce")) call.kind = CallKind::all_reduce;
+    if (scatters) call.kind = CallKind::reduce_scatter;
+    if (gathers) {
+      call.kind = CallKind::all_gather;
+      call.elements = written = share;
+    }
+    if (what == "broadcast") call.kind = CallKind::broadcast;
+    if (what == "all_to_all") {
+      call.kind = CallKind::all_to_all;
+      call.elements = share;
+    }
+    // As many bytes as each rank has to write, from memory of another.
+    const bool copies = what.starts_with("memcpy_");
+    const bool broadcasts = what == "memcpy_broadcast";
+    uint64_t copied = broadcasts ? elements : share * ranks;
+    if (broadcasts && world.index() == 0) copied = 0;
+
+    const int calls = calls_for(bytes);
+    for (int i = -warm_up_calls(bytes); i < calls; ++i) {
+      rewrite(reinterpret_cast<float*>(input), written, i);
+      or_die(world.run({.kind = CallKind::barrier}));
+      const uint64_t start = now_ns();
+      if (copies) {
+        copy_bytes(output, input, copied * 4, copied * 8 * ranks >= (24U << 20));
+      } else {
+        or_die(world.run(call));
+      }
+      const uint64_t end = now_ns();
+      if (i >= 0) times[i * ranks + world.index()] = static_cast<double>(end - start) / 1e3;
+    }
+    or_die(world.run({.kind = CallKind::barrier}));
+    if (world.index() == 0) print_median_of_slowest(bytes, times, calls, static_cast<int>(ranks));
+    or_die(world.run({.kind = CallKind::barrier}));
+    if (output != input && !call.shared_output) fabric.heap().free(*fabric.heap().find(output, 0));
+    fabric.heap().free(*fabric.heap().find(input, 0));
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  const auto ranks = static_cast<uint32_t>(std::atoi(argv[1]));
+  const MutableBytes heap = map_shared(uint64_t{8} << 30 << 3);
+  const MutableBytes control = map_shared(ranks * 1024UL);
+  auto* times = reinterpret_cast<double*>(map_shared(kMostCalls * ranks * sizeof(double)).data());
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    auto& page = *reinterpret_cast<tutti_control_page*>(control.data() + rank * 1024UL);
+    page.rank = rank;
+    page.epoch = 1;
+    page.magic = TUTTI_CONTROL_MAGIC;
+  }
+  std::vector<pid_t> children;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    bind_to_core(rank, ranks);
+    RealParking parking;
+    auto fabric = or_die(Fabric::open(parking, {.heap = std::make_unique<PlainMapping>(heap),
+                                                .control = std::make_unique<PlainMapping>(control),
+                                                .slot = rank,
+                                                .gang = 1,
+                                                .rank = rank,
+                                                .world_size = ranks,
+                                                .cores = std::thread::hardware_concurrency()}));
+    or_die(fabric->join(30s));
+    Rank self{*fabric, *fabric->world(), argv[2], times};
+    for (int i = 3; i < argc; ++i) self.measure(std::strtoull(argv[i], nullptr, 10));
+    return 0;
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed = failed || status != 0;
+  }
+  return failed ? 1 : 0;
+}
