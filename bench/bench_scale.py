@@ -48,7 +48,7 @@ def run(quick: bool) -> Iterator[Case]:
     if quick:
         return
     million = run_scale(1_000_000)
-    # With a process on each it would need some 24 GiB.
+    # With a process on each it would need some 23 GiB.
     among = f"start {million.figures['processes']:,.0f} processes among"
     yield bar(million, among, "s", million.figures["launch_s"], 5.0)
     yield bar(million, f"{among}, real time of it all", "s", million.wall_s, 300.0)

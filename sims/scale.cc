@@ -4,7 +4,7 @@
 // of a few spare hosts, one of its hosts dies and is replaced, and everything ends. With `--faults`
 // the plan's faults come between boot and launch.
 //
-// Memory sets the limits: a process with its keeper takes three times what an idle agent does, and
+// Memory sets the limits: a process with its keeper takes over twice what an idle agent does, and
 // a host that boots twice as much for a moment. Very many hosts therefore do not boot in the same
 // moment, and the gang has a process on some of them only.
 #include "cluster/job_layout.h"

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/queue_mark.h"
 #include "cli/complain.h"
+#include "cli/dense_heap.h"
 #include "sims/scenario.h"
 #include "world/real/clock.h"
 #include "world/real/this_process.h"
@@ -89,7 +90,7 @@ Result<Plan> make_plan(const Options& options) {
   Plan plan;
   TRY(plan.scenario, sims::find_scenario(options.scenario));
   plan.simulator.seed = options.seed;
-  plan.simulator.memory_in_use = memory_in_use;
+  plan.simulator.memory_in_use = [] { return memory_in_use() + dense_heap_bytes(); };
   plan.simulator.cores = options.cores;
   for (const std::string& set : options.set) {
     const auto named = named_number(set);
@@ -204,10 +205,11 @@ int list_scenarios() {
   return 0;
 }
 
-// Very large simulations spend a third of their time in the C library's allocator unless it may use
-// large pages and keep more of what was freed, which can only be said before a program begins.
+// Very large simulations spend a third of their time in the C library's allocator. What is left to
+// it may use large pages, which can only be said before a program begins.
 void allocate_for_many() {
   restart_with("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=500");
+  use_dense_heap();
 }
 
 int run_seeds(const Options& options) {

@@ -133,10 +133,18 @@ Task<Result<void>> Agent::log(const cluster::HostRecord& record) {
 }
 
 Task<Result<void>> Agent::append_to_log(std::string bytes) {
-  auto appended = co_await log_->append(std::move(bytes));
-  if (!appended) {
-    log_failed(appended.error());
-    co_return fail(std::move(appended).error());
+  if (bytes.size() > kMaxEventBytes) {
+    const Error why(Code::invalid, fmt::format("a record of {} bytes, and {} are allowed",
+                                               bytes.size(), kMaxEventBytes));
+    log_failed(why);
+    co_return fail(why);
+  }
+  const uint64_t sequence = log_->post(bytes);
+  std::string().swap(bytes);
+  auto durable = co_await log_->durable(sequence);
+  if (!durable) {
+    log_failed(durable.error());
+    co_return durable;
   }
   if (log_->bytes_since_snapshot() > kLogBytes && !std::exchange(snapshotting_, true))
     strands_->spawn(snapshot_when_large());
@@ -331,9 +339,11 @@ Result<void> Agent::on_record(uint64_t sequence, std::string_view bytes) {
 Result<void> Agent::replay(const cluster::AgentRecord& record) {
   if (record.has_host()) {
     const cluster::HostRecord& host = record.host();
-    beginning_->jobs.erase(host.job());
     if (host.ended() || host.ending()) ended_[host.job()] = host.last_epoch();
-    if (!host.ended()) beginning_->jobs.emplace(host.job(), host);
+    cluster::HostRecord& kept = beginning_->jobs[host.job()];
+    if (host.has_directive()) kept.Clear();  // else it adds to what was said before
+    kept.MergeFrom(host);
+    if (host.ended()) beginning_->jobs.erase(host.job());
     if (host.ended()) beginning_->exchanges.erase(host.job());
   } else if (record.has_exchange()) {
     beginning_->exchanges[record.exchange().job()].push_back(record.exchange());

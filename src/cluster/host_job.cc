@@ -163,6 +163,7 @@ bool HostJob::take_next() {
   if (directive.gang_epochs().empty())
     *directive.mutable_gang_epochs() = this->directive().gang_epochs();
   directive_ = KeptDirective(std::move(directive));
+  in_log_ = false;
   return newer;
 }
 
@@ -192,6 +193,7 @@ Task<Result<void>> HostJob::log_wanted() {
     row.set_epoch(epoch());
     set_pairs(wanted, row.mutable_processes());
   }
+  in_log_ = true;
   return log(kept);
 }
 
@@ -388,6 +390,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   if (auto who = host_.run_as(directive().spec().account()); who && *who)
     run_as_ = std::make_unique<RunAs>(std::move(**who));
   recorded_ = record.running();
+  in_log_ = true;
   noticed_ = directive().notice() != 0;
   report_again();
   if (record.ending()) {

@@ -204,6 +204,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
   Task<void> end_everything();
+  Task<void> end_for_good();
   Task<bool> wait_for_ends();
   Task<bool> reset_keeper();
   Task<bool> wait_for_release();
@@ -320,6 +321,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
   bool noticed_ = false;                     // whoever ends from now on does so because we asked
+  bool in_log_ = false;                      // the obeyed directive, for the next agent
   std::optional<std::string> reset_answer_;  // empty: clean
   std::string left_behind_;                  // what cannot be ended; empty: nothing
   Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then

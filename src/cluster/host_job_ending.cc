@@ -110,9 +110,12 @@ Task<bool> HostJob::wait_for_release() {
   co_return true;
 }
 
-// Once the keeper has forgotten the job, nobody may take it for one that never began.
+// Once the keeper has forgotten the job, nobody may take it for one that never began. All hosts of
+// a job write this at once: what the log has already is not said again.
 Task<Result<void>> HostJob::log_ending() {
-  cluster::HostRecord ending = record();
+  cluster::HostRecord ending;
+  if (!in_log_) ending = record();
+  ending.set_job(job_);
   ending.set_ending(true);
   ending.set_end_grace_ns(end_->grace_ns());
   ending.set_end_signal(end_->signal());
@@ -125,11 +128,10 @@ void HostJob::log_gone() {
   gone.set_job(job_);
   gone.set_ended(true);
   gone.set_last_epoch(end_->epoch());
-  *gone.mutable_directive() = directive();
-  gone.mutable_directive()->clear_spec();
   host_.log_soon(gone);
 }
 
+// All hosts of a job wait for their logs at once: what comes after has a frame of its own.
 Task<void> HostJob::end_everything() {
   pending_ = RangeSet();
   next_.reset();
@@ -137,6 +139,10 @@ Task<void> HostJob::end_everything() {
     auto logged = co_await log_ending();
     if (!logged) co_return;
   }
+  co_await end_for_good();
+}
+
+Task<void> HostJob::end_for_good() {
   const bool waited = co_await wait_for_ends();
   if (!waited) co_return;
   co_await end_orphans();

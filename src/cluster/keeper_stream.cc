@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kHeaderBytes = 8;
 // Of a read: enough for the usual command at first, since a keeper waits for one most of its life,
 // and at last for a command with a usual environment.
-constexpr size_t kLeastRoom = 128;
+constexpr size_t kLeastRoom = 64;
 constexpr size_t kMostRoom = 64 << 10;
 
 struct BorrowedHandles final : HandleTable {

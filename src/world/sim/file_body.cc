@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // a simulated file lives in memory
 constexpr uint64_t kSmallestCapacity = 64;
-// Of these there are many: once synced they take no more than they have.
+// Of these there are many: they grow by what is written, and take no more than that once synced.
 constexpr uint64_t kSmallFile = 4096;
 
 class BodyMapping final : public Mapping {
@@ -82,7 +82,8 @@ Result<void> FileBody::reserve(uint64_t size) {
     return fail(Code::exhausted, "a simulated file ends at {} bytes", kLargestFile);
   if (data_.use_count() > 1)
     return fail(Code::unsupported, "a simulated file does not grow while it is mapped");
-  set_capacity(std::max({size, capacity_ + capacity_ / 2, kSmallestCapacity}));
+  const uint64_t ahead = size > kSmallFile ? capacity_ + capacity_ / 2 : kSmallestCapacity;
+  set_capacity(std::max(size, ahead));
   return {};
 }
 
