@@ -66,8 +66,8 @@ Task<Result<void>> ClusterWiring::open(const GangTable& table) {
 
 Task<Result<void>> ClusterWiring::publish(uint64_t epoch, Address address) {
   const Instant by = deadline();
-  auto put = co_await exchange_.put(key_of(epoch, options_.rank),
-                                    fmt::format("{} {}", options_.transport, address.text()), by);
+  const std::string where = fmt::format("{} {}", options_.transport, address.text());
+  auto put = co_await exchange_.put(key_of(epoch, options_.rank), where, by);
   co_return put;
 }
 

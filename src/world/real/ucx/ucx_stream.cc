@@ -154,7 +154,7 @@ void UcxStream::withdraw_write(Write&) {
 }
 
 void UcxStream::let_go_write() {
-  if (!sending_) return;
+  if (!sending_ && !send_status_) return;
   carrier_.progress_while(sending_, kGrace);
   if (sending_) carrier_.break_off(*peer_, {Code::unavailable, "a write was given up"});
   advance();
@@ -174,9 +174,10 @@ ucs_status_t UcxStream::came(const UcxHeader& header, void* data, size_t bytes,
   const bool known = header.number < next_ || inbox_.contains(header.number);
   const bool fits = fetched_later ? bytes <= kMaxInPlaceBytes : bytes + stored_bytes_ <= kWindow;
   unfetched_ += fetched_later ? 1 : 0;
-  if (known || !fits || unfetched_ > kMaxUnfetched) {
-    if (peer_ != nullptr)  // else attach() finds that something is missing
-      carrier_.lost(*peer_, {Code::corrupt, "the other side sent more over UCX than it may"});
+  if (known || bytes == 0 || !fits || unfetched_ > kMaxUnfetched) {
+    const Error why(Code::corrupt, "the other side sent more over UCX than it may");
+    if (peer_ != nullptr) carrier_.lost(*peer_, why);
+    if (peer_ == nullptr) broken_ = why;
     return UCS_OK;
   }
   Message& message = inbox_[header.number];
@@ -307,7 +308,8 @@ void UcxStream::withdraw_read(Read&) {
 }
 
 void UcxStream::let_go_read() {
-  if (!fetching_) return;
+  // What has come is told before its place is changed.
+  if (!fetching_ && !fetch_status_) return;
   if (fetching_here_ && read_ != nullptr) return;
   carrier_.progress_while(fetching_, kGrace);
   if (fetching_) carrier_.break_off(*peer_, {Code::unavailable, "a read was given up"});
