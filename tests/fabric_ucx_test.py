@@ -53,7 +53,7 @@ def test_ucx_moves_every_collective_with_the_bits_of_tcp(hosts: Cluster) -> None
 def test_ranks_that_choose_different_transports_are_told(hosts: Cluster) -> None:
     prelude = PRELUDE.replace("join(60)", 'join(60, transport="ucx" if rank == 3 else "tcp")')
     script = "rank = int(__import__('os').environ['RANK'])\n" + prelude
-    script += "world.all_reduce(np.ones(10, np.float32))\n"
+    script += "world.all_reduce(np.ones(100_000, np.float32))\n"
     done = hosts.head("run", "-n", "4", "--", sys.executable, "-c", script)
     assert done.returncode != 0
     assert "choose one for all ranks" in done.stdout + done.stderr
