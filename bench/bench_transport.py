@@ -1,9 +1,10 @@
-"""The tcp transport between two network namespaces, beside iperf3 and Gloo.
+"""The tcp and ucx transports between two network namespaces, beside iperf3, UCX itself and Gloo.
 
 Each end is a process in a namespace of its own, joined by a veth pair: packets go through the whole
 of both network stacks. iperf3 only sends and receives, from and into one buffer that stays in the
-cache, so it is the limit for bandwidth. Gloo, through torch, is what moves tensors without us: send
-and recv of the same sizes, and processor time of both ends for each byte. Namespaces need root.
+cache, so it is the limit for bandwidth; for UCX ucx_perftest is, with bare active messages. Gloo,
+through torch, is what moves tensors without us: send and recv of the same sizes, and processor time
+of both ends for each byte. Namespaces need root.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from common import Case, Missing, bench_program, compare, debian_peer, python_pe
 MIB = 1 << 20
 TORCH = "torch==2.15.0"
 SUBNET = "10.213.78"
+# UCX's TCP is the only way of it between namespaces.
+UCX = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0", "UCX_LOG_LEVEL": "error"}
 
 Numbers = dict[str, float]
 
@@ -75,7 +78,8 @@ def our_run(wire: Wire, what: str, size: int, count: int, *settings: str) -> Num
     port = wire.port()
     places = [f"{address}:{port}" for address in wire.addresses]
     load = [what, str(size), str(count), *settings]
-    ends = wire.both(lambda rank: [program, str(rank), *places, *load])
+    ucx = UCX if "transport=ucx" in settings else {}
+    ends = wire.both(lambda rank: [program, str(rank), *places, *load], **ucx)
     return summed(ends, size * count)
 
 
@@ -149,6 +153,7 @@ def run(quick: bool) -> Iterator[Case]:
         raise SystemExit(f"namespaces cannot be made here: {error}; run it as root") from error
     try:
         yield from beside_iperf(wire, missing, quick)
+        yield from beside_ucx(wire, quick)
         yield from beside_gloo(wire, python, quick)
     finally:
         wire.end()
@@ -174,6 +179,36 @@ def beside_iperf(wire: Wire, missing: Missing | None, quick: bool) -> Iterator[C
             note=note,
             ours=lambda ours=ours: ours()["gb_per_s"],
             peer="iperf3",
+            theirs=limit,
+        )
+
+
+def ucx_perftest(wire: Wire, size: int, count: int) -> float:
+    """GB/s of active messages, two on their way at a time as ours."""
+    port = str(wire.port())
+    words = ["ucx_perftest", "-t", "ucp_am_bw", "-s", str(size), "-n", str(count), "-w", "4"]
+    words += ["-O", "2", "-f", "-v", "-p", port]  # one line of numbers
+    server = wire.start(1, words, UCX)
+    time.sleep(0.3)
+    client = wire.start(0, [*words, wire.addresses[1]], UCX)
+    output = client.communicate(timeout=60)[0]
+    server.communicate(timeout=60)
+    return float(output.splitlines()[-1].split(",")[5]) * MIB / 1e9
+
+
+def beside_ucx(wire: Wire, quick: bool) -> Iterator[Case]:
+    missing = debian_peer("libucx0", "ucx-utils")
+    total = (1 if quick else 4) << 30
+    for size, settings in ((MIB, ()), (16 * MIB, ()), (16 * MIB, ("checksums=0",))):
+        ours = partial(our_run, wire, "send", size, total // size, "transport=ucx", *settings)
+        limit = missing or partial(ucx_perftest, wire, size, total // size)
+        yield compare(
+            case=", ".join([f"{size // MIB} MiB sends over UCX", *settings]),
+            unit="GB/s",
+            higher_is_better=True,
+            rounds=3 if quick else 5,
+            ours=lambda ours=ours: ours()["gb_per_s"],
+            peer="ucx_perftest",
             theirs=limit,
         )
 

@@ -1,7 +1,7 @@
 // The two ends of bench_transport.py: ranks 0 and 1 of a gang, one process each.
 //
 //   bench_transport RANK ADDRESS0 ADDRESS1 WHAT BYTES COUNT [streams=N] [checksums=0] [encrypt=1]
-//   [spin=0]
+//   [spin=0] [transport=ucx]
 //
 // WHAT is `send`: rank 0 sends COUNT messages, two on their way at a time; `put` and `get`: the
 // same one-sided; or `ping`: messages go to and fro, one at a time. Each process prints JSON:
@@ -13,6 +13,7 @@
 #include "fabric/tcp_transport.h"
 #include "measure.h"
 #include "world/real/real_world.h"
+#include "world/real/ucx/ucx_carrier.h"
 
 namespace {
 
@@ -35,6 +36,7 @@ struct Settings {
   std::string what;
   uint64_t bytes = 0;
   uint64_t count = 0;
+  bool ucx = false;
 };
 
 void must(const Result<void>& done) {
@@ -123,7 +125,18 @@ Task<void> measure(TcpTransport& transport, const Settings& settings, MutableByt
               static_cast<unsigned long long>(cpu_after - cpu_before));
 }
 
-Task<void> run(TcpOptions options, const Settings& settings, MutableBytes memory) {
+Task<void> run(RealWorld& world, TcpOptions options, const Settings& settings,
+               MutableBytes memory) {
+  std::unique_ptr<UcxCarrier> carrier;
+  if (settings.ucx) {
+    auto opened = UcxCarrier::open(world);
+    if (!opened) {
+      std::fprintf(stderr, "bench_transport: %s\n", opened.error().text().c_str());
+      std::exit(1);
+    }
+    carrier = std::move(*opened);
+    options.carrier = carrier.get();
+  }
   auto transport = co_await TcpTransport::open(std::move(options));
   if (!transport) {
     std::fprintf(stderr, "bench_transport: %s\n", transport.error().text().c_str());
@@ -132,6 +145,7 @@ Task<void> run(TcpOptions options, const Settings& settings, MutableBytes memory
   (*transport)->begin_epoch(1);
   co_await measure(**transport, settings, memory);
   co_await (*transport)->stop();
+  if (carrier != nullptr) co_await carrier->stop();
 }
 
 }  // namespace
@@ -141,10 +155,10 @@ int main(int count, char** words) {
     std::fprintf(stderr, "bench_transport RANK ADDRESS0 ADDRESS1 WHAT BYTES COUNT [name=value…]\n");
     return 2;
   }
-  const Settings settings{.rank = static_cast<uint32_t>(std::strtoul(words[1], nullptr, 10)),
-                          .what = words[4],
-                          .bytes = std::strtoull(words[5], nullptr, 10),
-                          .count = std::strtoull(words[6], nullptr, 10)};
+  Settings settings{.rank = static_cast<uint32_t>(std::strtoul(words[1], nullptr, 10)),
+                    .what = words[4],
+                    .bytes = std::strtoull(words[5], nullptr, 10),
+                    .count = std::strtoull(words[6], nullptr, 10)};
   const Address zero = *Address::parse(words[2]);
   const Address one = *Address::parse(words[3]);
   std::string memory(kInFlight * std::max<uint64_t>(settings.bytes, 1), 'm');
@@ -152,6 +166,8 @@ int main(int count, char** words) {
   LoopOptions loop;
   for (int i = 7; i < count; ++i)
     if (std::string_view(words[i]) == "spin=0") loop.spin = 0s;
+  for (int i = 7; i < count; ++i)
+    if (std::string_view(words[i]) == "transport=ucx") settings.ucx = true;
   RealWorld world(loop);
   FixedBook book(zero, one);
   TcpOptions options{.world = world,
@@ -169,6 +185,6 @@ int main(int count, char** words) {
     if (word.starts_with("checksums=")) options.checksums = std::strtoul(value, nullptr, 10) != 0;
     if (word.starts_with("encrypt=")) options.encrypt = std::strtoul(value, nullptr, 10) != 0;
   }
-  world.run(run(std::move(options), settings, as_mutable_bytes(memory)));
+  world.run(run(world, std::move(options), settings, as_mutable_bytes(memory)));
   return 0;
 }

@@ -91,8 +91,10 @@ DType known_dtype(const AnyArray& array) {
 
 }  // namespace
 
-PythonFabric::PythonFabric(double timeout_s, uint32_t streams, bool checksums, bool encrypt)
+PythonFabric::PythonFabric(double timeout_s, std::string transport, uint32_t streams,
+                           bool checksums, bool encrypt)
     : rank_(value_or_raise(tutti::RankFabric::open({.timeout = seconds(timeout_s),
+                                                    .transport = std::move(transport),
                                                     .streams = streams,
                                                     .checksums = checksums,
                                                     .encrypt = encrypt}))) {}
@@ -321,10 +323,13 @@ void bind_fabric(nb::module_& module) {
   nb::class_<PythonFabric>(module, "Fabric", "This rank among those that share its memory.")
       .def_static(
           "open",
-          [](double timeout, uint32_t streams, bool checksums, bool encrypt) {
-            return std::make_shared<PythonFabric>(timeout, streams, checksums, encrypt);
+          [](double timeout, std::string transport, uint32_t streams, bool checksums,
+             bool encrypt) {
+            return std::make_shared<PythonFabric>(timeout, std::move(transport), streams, checksums,
+                                                  encrypt);
           },
-          nb::arg("timeout"), nb::arg("streams"), nb::arg("checksums"), nb::arg("encrypt"))
+          nb::arg("timeout"), nb::arg("transport"), nb::arg("streams"), nb::arg("checksums"),
+          nb::arg("encrypt"))
       .def("join", &PythonFabric::join, nb::arg("timeout"))
       .def("leave", &PythonFabric::leave)
       .def("empty", &PythonFabric::empty, nb::arg("bytes"))

@@ -18,7 +18,8 @@ class Group;
 
 class PythonFabric : public std::enable_shared_from_this<PythonFabric> {
  public:
-  PythonFabric(double timeout_s, uint32_t streams, bool checksums, bool encrypt);
+  PythonFabric(double timeout_s, std::string transport, uint32_t streams, bool checksums,
+               bool encrypt);
 
   void join(double timeout_s);
   void leave();

@@ -222,10 +222,15 @@ class Fabric:
     """This rank among the ranks of its gang; join() makes it."""
 
     def __init__(
-        self, timeout: float, streams: int = 1, checksums: bool = True, encrypt: bool = False
+        self,
+        timeout: float,
+        streams: int = 1,
+        checksums: bool = True,
+        encrypt: bool = False,
+        transport: str | None = None,
     ) -> None:
         self.timeout = timeout
-        self._core = _core.Fabric.open(timeout, streams, checksums, encrypt)
+        self._core = _core.Fabric.open(timeout, transport or "", streams, checksums, encrypt)
         self.rank: int = self._core.rank
         self.size: int = self._core.size
         self.world: Group
@@ -296,6 +301,7 @@ _joined: Fabric | None = None
 def join(
     timeout: float = TIMEOUT_S,
     *,
+    transport: str | None = None,
     streams: int = 1,
     checksums: bool = True,
     encrypt: bool = False,
@@ -303,12 +309,13 @@ def join(
     """This process's fabric: waits until all ranks of the gang have come.
 
     `timeout` is that of every wait. The rest is for gangs on several hosts, and the same for all of
-    their ranks: TCP connections between two of them, whether what travels has checksums, and
-    whether it is encrypted. Calling it again gives the same one.
+    their ranks: the transport between them, "tcp" or "ucx" (else what TUTTI_FABRIC_TRANSPORT says,
+    else tcp), connections between two of them, whether what travels has checksums, and whether it
+    is encrypted. Calling it again gives the same one.
     """
     global _joined
     if _joined is None:
-        _joined = Fabric(timeout, streams, checksums, encrypt)
+        _joined = Fabric(timeout, streams, checksums, encrypt, transport)
         atexit.register(_joined._core.leave)
     return _joined
 

@@ -57,6 +57,7 @@ void Bundle::withdraw(Flow& flow) {
   flow.unlink();
   for (const auto& connection : connections_) {
     if (connection->sending != &flow) continue;
+    if (connection->carried != nullptr) connection->carried->let_go_write();
     // The frame has begun: its end is sent from a copy.
     Bytes& piece = connection->parts[2];
     std::byte* copy = own_memory(connection->own, kChunkBytes);
@@ -233,6 +234,7 @@ void Bundle::abandon(uint64_t id) {
     connection->landing_id = 0;
     Stream::Read* read = connection->reading;
     if (read == nullptr) continue;
+    if (connection->carried != nullptr) connection->carried->let_go_read();
     std::byte* nowhere = own_memory(connection->nowhere, kChunkBytes);
     // What has come already has not been summed yet.
     if (!read->parked()) std::memcpy(nowhere, read->into.data(), read->into.size());

@@ -14,6 +14,7 @@
 #include "fabric/tcp_handshake.h"
 #include "wire/buffer.h"
 #include "world/alarm.h"
+#include "world/carrier.h"
 #include "world/scope.h"
 
 namespace tutti::tcp {
@@ -81,9 +82,14 @@ class Bundle {
   struct Connection {
     Connection(Clock& clock, std::unique_ptr<Stream> stream, const Key& out, const Key& in,
                Protection protection)
-        : stream(std::move(stream)), sealer(out, protection), opener(in, protection), work(clock) {}
+        : stream(std::move(stream)),
+          carried(dynamic_cast<CarriedStream*>(this->stream.get())),
+          sealer(out, protection),
+          opener(in, protection),
+          work(clock) {}
 
     std::unique_ptr<Stream> stream;
+    CarriedStream* carried;  // the same, if others may look at our buffers
     Sealer sealer;
     Opener opener;
     // Out.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fabric/tcp_answerer.h"
+#include "fabric/tcp_carry.h"
 
 namespace tutti::tcp {
 
@@ -136,6 +137,8 @@ Task<void> Caller::run() {
     bundle_.reset();
     if (Strand::current()->cancelled()) co_return;
     if (connected) ++context_.counters.broken;
+    // Trying again would not help: it is told.
+    if (!ended && ended.error().code() == Code::unsupported) end(ended.error());
     // Who is not there yet will be in a moment.
     if (!ended && (connected || pause == kLongestPause)) tell_lost(ended.error());
     if (context_.clock().now() - since > kGoodLink) pause = kFirstPause;
@@ -180,11 +183,19 @@ Task<Result<void>> Caller::connect_stream(Bundle& bundle, Address address, uint8
                          .incarnation = incarnation_,
                          .streams = static_cast<uint8_t>(context_.options.streams),
                          .stream = stream,
-                         .protection = context_.protection()};
+                         .protection = context_.protection(),
+                         .carried = context_.options.carrier != nullptr};
   auto secrets =
       co_await introduce(**connected, context_.world().random(), context_.options.key, who);
   if (!secrets) co_return fail(secrets.error());
-  (*connected)->keep_close();
+  if (who.carried) {
+    auto& carrier = *context_.options.carrier;
+    connected =
+        co_await carried(carrier, std::move(*connected), secrets->to_called, secrets->to_caller);
+    if (!connected) co_return fail(connected.error());
+  } else {
+    (*connected)->keep_close();
+  }
   bundle.add(std::move(*connected), secrets->to_called, secrets->to_caller, who.protection);
   co_return {};
 }

@@ -31,8 +31,8 @@ class LockedBook final : public AddressBook {
 
 class RankThread final : public Runnable {
  public:
-  RankThread(MemoryBook& book, std::mutex& lock, uint32_t rank)
-      : book_(book, lock, rank), rank_(rank), heap_(pattern(1 << 20, rank)) {
+  RankThread(MemoryBook& book, std::mutex& lock, uint32_t rank, bool ucx)
+      : book_(book, lock, rank), rank_(rank), ucx_(ucx), heap_(pattern(1 << 20, rank)) {
     CHECK(engine_.post(*this));
   }
   uint64_t wait() {
@@ -45,18 +45,23 @@ class RankThread final : public Runnable {
   void run() override { engine_.spawn(live()); }
 
   Task<void> live() {
+    std::unique_ptr<UcxCarrier> carrier;
+    if (ucx_) carrier = open_ucx(engine_.world());
     TcpOptions options{.world = engine_.world(),
                        .addresses = book_,
                        .rank = rank_,
                        .world_size = 2,
                        .key = test_key(),
                        .heap = as_mutable_bytes(heap_),
-                       .streams = 2};
+                       .streams = 2,
+                       .carrier = carrier.get()};
     auto opened = co_await TcpTransport::open(std::move(options));
-    TcpTransport& transport = **opened;
+    const auto owner = std::move(*opened);
+    TcpTransport& transport = *owner;
     transport.begin_epoch(1);
     for (uint64_t round = 0; round < kRounds; ++round) co_await exchange(transport, round);
     co_await transport.stop();
+    if (carrier != nullptr) co_await carrier->stop();
     done_.release();
   }
 
@@ -84,6 +89,7 @@ class RankThread final : public Runnable {
 
   LockedBook book_;
   uint32_t rank_;
+  bool ucx_;
   std::string heap_;
   uint64_t wrong_ = 0;
   std::binary_semaphore done_{0};
@@ -91,12 +97,15 @@ class RankThread final : public Runnable {
 };
 
 TEST_CASE("ranks whose engines are threads of their own exchange messages") {
-  MemoryBook book;
-  std::mutex lock;
-  RankThread zero(book, lock, 0);
-  RankThread one(book, lock, 1);
-  CHECK(zero.wait() == 0);
-  CHECK(one.wait() == 0);
+  for (const bool ucx : {false, true}) {
+    CAPTURE(ucx);
+    MemoryBook book;
+    std::mutex lock;
+    RankThread zero(book, lock, 0, ucx);
+    RankThread one(book, lock, 1, ucx);
+    CHECK(zero.wait() == 0);
+    CHECK(one.wait() == 0);
+  }
 }
 
 }  // namespace

@@ -36,6 +36,8 @@ Result<void> Epoch::admit(const Introduction& who) {
     return fail(Code::denied,
                 "rank {} has other settings of checksums and encrypt; set them alike everywhere",
                 who.from);
+  if (who.carried != (options.carrier != nullptr))
+    return fail(Code::denied, "rank {} uses another transport; choose one for all ranks", who.from);
   return answerer(who.from).admit(who);
 }
 

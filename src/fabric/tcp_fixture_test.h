@@ -11,6 +11,7 @@
 #include "fabric/tcp_limits.h"
 #include "fabric/tcp_transport.h"
 #include "world/real/real_world.h"
+#include "world/real/ucx/ucx_carrier.h"
 
 namespace tutti {
 
@@ -61,15 +62,22 @@ inline std::string pattern(size_t bytes, uint64_t seed) {
   return text;
 }
 
+inline std::unique_ptr<UcxCarrier> open_ucx(RealWorld& world) {
+  auto opened = UcxCarrier::open(world);
+  if (!opened) FAIL(opened.error().text());
+  return std::move(*opened);
+}
+
 struct RanksOptions {
   uint32_t ranks = 2;
   uint32_t streams = 1;
   bool checksums = true;
   bool encrypt = false;
+  bool ucx = false;  // carries it
 };
 
-// Ranks of one process, on one loop, over TCP on this host. The upper half of each heap of 16 MiB
-// may be written by others.
+// Ranks of one process, on one loop, over TCP on this host, or UCX. The upper half of each heap of
+// 16 MiB may be written by others.
 struct TcpRanks {
   static constexpr size_t kHeap = 16 << 20;
 
@@ -80,6 +88,7 @@ struct TcpRanks {
     for (uint32_t rank = 0; rank < self.options.ranks; ++rank) {
       self.pages.push_back(std::make_unique<MemoryBook::Page>(self.book, rank));
       self.heaps.push_back(pattern(kHeap, rank));
+      self.carriers.push_back(self.options.ucx ? open_ucx(self.world) : nullptr);
       TcpOptions options{.world = self.world,
                          .addresses = *self.pages.back(),
                          .rank = rank,
@@ -89,7 +98,8 @@ struct TcpRanks {
                          .may_put = [](uint64_t offset, uint64_t) { return offset >= kHeap / 2; },
                          .streams = self.options.streams,
                          .checksums = self.options.checksums,
-                         .encrypt = self.options.encrypt};
+                         .encrypt = self.options.encrypt,
+                         .carrier = self.carriers.back().get()};
       auto opened = co_await TcpTransport::open(std::move(options));
       REQUIRE(opened.has_value());
       self.ranks.push_back(std::move(*opened));
@@ -98,6 +108,8 @@ struct TcpRanks {
   }
   static Task<void> stop_all(TcpRanks& self) {
     for (auto& rank : self.ranks) co_await rank->stop();
+    for (auto& carrier : self.carriers)
+      if (carrier != nullptr) co_await carrier->stop();
   }
 
   TcpTransport& operator[](size_t rank) { return *ranks[rank]; }
@@ -107,6 +119,7 @@ struct TcpRanks {
   MemoryBook book;
   std::vector<std::unique_ptr<MemoryBook::Page>> pages;
   std::vector<std::string> heaps;
+  std::vector<std::unique_ptr<UcxCarrier>> carriers;  // or nullptr
   std::vector<std::unique_ptr<TcpTransport>> ranks;
 };
 

@@ -10,6 +10,7 @@ constexpr std::string_view kMagic = "TUTTIFAB";
 constexpr size_t kSaid = kHelloBytes - sizeof(Key);  // of the hello, without its HMAC
 constexpr uint8_t kChecksums = 1;
 constexpr uint8_t kEncrypt = 2;
+constexpr uint8_t kCarried = 4;
 
 using Answer = std::array<std::byte, kAnswerBytes>;
 
@@ -24,6 +25,8 @@ Secrets secrets_of(const Key& key, const Hello& hello, const Answer& answer) {
           .to_caller = hmac(key, {as_bytes("to caller"), hello, answer})};
 }
 
+}  // namespace
+
 Task<Result<void>> read_all(Stream& stream, MutableBytes into) {
   while (!into.empty()) {
     auto got = co_await stream.read(into);
@@ -34,8 +37,6 @@ Task<Result<void>> read_all(Stream& stream, MutableBytes into) {
   co_return {};
 }
 
-}  // namespace
-
 Hello make_hello(const Introduction& who, const Nonce& nonce, const Key& job) {
   Hello hello{};
   std::byte* to = hello.data();
@@ -44,7 +45,8 @@ Hello make_hello(const Introduction& who, const Nonce& nonce, const Key& job) {
   to[10] = std::byte{who.streams};
   to[11] = std::byte{who.stream};
   to[12] = std::byte{static_cast<uint8_t>((who.protection.checksums ? kChecksums : 0) |
-                                          (who.protection.encrypt ? kEncrypt : 0))};
+                                          (who.protection.encrypt ? kEncrypt : 0) |
+                                          (who.carried ? kCarried : 0))};
   store_le(to + 16, who.epoch);
   store_le(to + 24, who.from);
   store_le(to + 28, who.to);
@@ -72,7 +74,8 @@ Result<Introduction> check_hello(const Hello& hello, const Key& job) {
       .incarnation = load_le<uint64_t>(from + 40),
       .streams = std::to_integer<uint8_t>(from[10]),
       .stream = std::to_integer<uint8_t>(from[11]),
-      .protection = {.checksums = (flags & kChecksums) != 0, .encrypt = (flags & kEncrypt) != 0}};
+      .protection = {.checksums = (flags & kChecksums) != 0, .encrypt = (flags & kEncrypt) != 0},
+      .carried = (flags & kCarried) != 0};
   const Key code = hmac(epoch_key(job, who.epoch), {as_bytes("hello"), Bytes(hello).first(kSaid)});
   if (!same(code, Bytes(hello).subspan(kSaid)))
     return fail(Code::denied, "who says to be rank {} of epoch {} does not know the job's key",

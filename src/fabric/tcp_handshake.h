@@ -27,6 +27,7 @@ struct Introduction {
   uint8_t streams = 1;       // connections of the link
   uint8_t stream = 0;        // which of them
   Protection protection;
+  bool carried = false;  // a carrier takes over once it has proved itself (tcp_carry.h)
   bool operator==(const Introduction&) const = default;
 };
 
@@ -39,6 +40,8 @@ using Nonce = std::array<std::byte, 16>;
 Hello make_hello(const Introduction& who, const Nonce& nonce, const Key& job);
 // Code::denied when it was not made with this key, Code::corrupt when it is no hello at all.
 Result<Introduction> check_hello(const Hello& hello, const Key& job);
+
+Task<Result<void>> read_all(Stream& stream, MutableBytes into);
 
 // Keys for what follows.
 struct Secrets {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fabric/tcp_carry.h"
 #include "fabric/tcp_epoch.h"
 
 namespace tutti {
@@ -47,6 +48,11 @@ Task<void> TcpTransport::stop() {
   auto joined = co_await scope_.join();
   static_cast<void>(joined);
   listener_.reset();
+}
+
+std::string_view TcpTransport::name() const {
+  const Carrier* carrier = context_->options.carrier;
+  return carrier == nullptr ? "tcp" : carrier->name();
 }
 
 const TcpCounters& TcpTransport::counters() const { return context_->counters; }
@@ -157,11 +163,27 @@ class TcpTransport::Door final : public tcp::Doorkeeper {
   TcpTransport& transport_;
 };
 
+// Nothing is said of a carrier before the proof.
+Task<Result<tcp::Welcome>> TcpTransport::let_in(std::unique_ptr<Stream>& stream, Door& door) {
+  auto welcomed =
+      co_await tcp::welcome(*stream, context_->world().random(), context_->options.key, door);
+  Carrier* carrier = context_->options.carrier;
+  if (!welcomed || carrier == nullptr) {
+    if (welcomed) stream->keep_close();
+    co_return welcomed;
+  }
+  const tcp::Secrets& keys = welcomed->secrets;
+  auto over = co_await tcp::carried(*carrier, std::move(stream), keys.to_caller, keys.to_called);
+  if (!over) co_return fail(over.error());
+  stream = std::move(*over);
+  co_return welcomed;
+}
+
 Task<void> TcpTransport::greet(std::unique_ptr<Stream> stream) {
   const Counted counted(greeting_);
   Door door(*this);
   World& world = context_->world();
-  auto work = tcp::welcome(*stream, world.random(), context_->options.key, door);
+  auto work = let_in(stream, door);
   const Instant by = world.clock().now() + tcp::kHandshakeTimeout;
   auto welcomed = co_await with_deadline(world.clock(), by, std::move(work));
   if (!welcomed) {
@@ -174,7 +196,6 @@ Task<void> TcpTransport::greet(std::unique_ptr<Stream> stream) {
     refused(admitted.error());
     co_return;
   }
-  stream->keep_close();
   epoch_->answerer(welcomed->who.from).join(*welcomed, std::move(stream));
 }
 

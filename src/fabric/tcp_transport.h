@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "fabric/transport.h"
+#include "world/carrier.h"
 #include "world/world.h"
 
 namespace tutti {
@@ -45,6 +46,9 @@ struct TcpOptions {
   uint32_t streams = 1;   // connections of a link that we begin: 1 to 8
   bool checksums = true;  // of what is carried; headers always have one
   bool encrypt = false;   // AES-128-GCM, which is a checksum too
+  // Moves the bytes in TCP's place, once a connection has proved itself; for all ranks or none.
+  // Outlives the transport.
+  Carrier* carrier = nullptr;
 };
 
 // What happened since open(), for people and tests.
@@ -63,6 +67,7 @@ struct TcpCounters {
 namespace tcp {
 class Epoch;
 struct Context;
+struct Welcome;
 }  // namespace tcp
 
 class TcpTransport final : public Transport {
@@ -76,7 +81,8 @@ class TcpTransport final : public Transport {
   // call follows.
   Task<void> stop();
 
-  std::string_view name() const override { return "tcp"; }
+  // That of its carrier, if it has one.
+  std::string_view name() const override;
   // Each larger than the one before.
   void begin_epoch(uint64_t epoch) override;
   void end_epoch(Error why) override;
@@ -103,6 +109,7 @@ class TcpTransport final : public Transport {
   explicit TcpTransport(TcpOptions options);
   Task<void> accept_all();
   Task<void> greet(std::unique_ptr<Stream> stream);
+  Task<Result<tcp::Welcome>> let_in(std::unique_ptr<Stream>& stream, Door& door);
   Task<void> bury(std::unique_ptr<tcp::Epoch> epoch);
   Task<void> publish(uint64_t epoch);
   void refused(const Error& why);

@@ -58,8 +58,19 @@ TEST_CASE("messages of every size arrive as they were sent, whoever comes first"
       CHECK(ranks[1].counters().unexpected >= 5);
     }
   }
-  TcpRanks plain({.checksums = false});
-  plain.world.run(exchange(plain, kSizes, true));
+  for (const bool ucx : {false, true}) {
+    TcpRanks plain({.checksums = false, .ucx = ucx});
+    plain.world.run(exchange(plain, kSizes, true));
+    plain.world.run(exchange(plain, kSizes, false));
+    CHECK(plain[0].name() == (ucx ? "ucx" : "tcp"));
+    CHECK(plain[0].counters().broken == 0);
+  }
+  for (const bool encrypt : {false, true}) {
+    TcpRanks ranks({.streams = 3, .encrypt = encrypt, .ucx = true});
+    ranks.world.run(exchange(ranks, kSizes, true));
+    ranks.world.run(exchange(ranks, kSizes, false));
+    CHECK(ranks[0].counters().broken == 0);
+  }
 }
 
 Task<void> everybody_to_everybody(TcpRanks& ranks, size_t messages) {
@@ -91,8 +102,10 @@ Task<void> everybody_to_everybody(TcpRanks& ranks, size_t messages) {
 
 TEST_CASE("many messages go between all ranks at once, to oneself too") {
   for (const uint32_t streams : {1U, 4U}) {
-    TcpRanks ranks({.ranks = 3, .streams = streams});
-    ranks.world.run(everybody_to_everybody(ranks, 60));
+    for (const bool ucx : {false, true}) {
+      TcpRanks ranks({.ranks = 3, .streams = streams, .ucx = ucx});
+      ranks.world.run(everybody_to_everybody(ranks, 60));
+    }
   }
 }
 
@@ -111,9 +124,11 @@ Task<void> reuse_a_tag(TcpRanks& ranks, size_t size) {
 }
 
 TEST_CASE("a tag is used again for the next message") {
-  TcpRanks ranks;
-  ranks.world.run(reuse_a_tag(ranks, 100));
-  ranks.world.run(reuse_a_tag(ranks, 2 * kChunkBytes));
+  for (const bool ucx : {false, true}) {
+    TcpRanks ranks({.ucx = ucx});
+    ranks.world.run(reuse_a_tag(ranks, 100));
+    ranks.world.run(reuse_a_tag(ranks, 2 * kChunkBytes));
+  }
 }
 
 Task<void> mismatch(TcpRanks& ranks, size_t sent, size_t wanted, bool receiver_first) {
@@ -140,9 +155,10 @@ Task<void> mismatch(TcpRanks& ranks, size_t sent, size_t wanted, bool receiver_f
 }
 
 TEST_CASE("sizes that differ are an error at both ends, which names both") {
-  TcpRanks ranks;
   const size_t large = kSmallBytes * 3;
-  for (const bool first : {false, true}) {
+  for (const auto& [ucx, first] : {std::pair(false, false), std::pair(false, true),
+                                   std::pair(true, false), std::pair(true, true)}) {
+    TcpRanks ranks({.ucx = ucx});
     ranks.world.run(mismatch(ranks, 10, 11, first));
     ranks.world.run(mismatch(ranks, large, large + 1, first));
     ranks.world.run(mismatch(ranks, 10, large, first));
@@ -190,14 +206,18 @@ Task<void> out_of_bounds(TcpRanks& ranks) {
 
 TEST_CASE("put and get reach the heap of the other rank, without its help") {
   for (const bool encrypt : {false, true}) {
-    TcpRanks ranks({.streams = 2, .encrypt = encrypt});
-    ranks.world.run(one_sided(ranks));
+    for (const bool ucx : {false, true}) {
+      TcpRanks ranks({.streams = 2, .encrypt = encrypt, .ucx = ucx});
+      ranks.world.run(one_sided(ranks));
+    }
   }
 }
 
 TEST_CASE("put and get stay within the heap, and put where the owner allows it") {
-  TcpRanks ranks;
-  ranks.world.run(out_of_bounds(ranks));
+  for (const bool ucx : {false, true}) {
+    TcpRanks ranks({.ucx = ucx});
+    ranks.world.run(out_of_bounds(ranks));
+  }
 }
 
 Task<void> flood(TcpRanks& ranks) {
@@ -223,8 +243,10 @@ Task<void> flood(TcpRanks& ranks) {
 
 TEST_CASE("more than a rank stores is an error at both ends, which names who sends") {
   set_log_level(LogLevel::off);
-  TcpRanks ranks;
-  ranks.world.run(flood(ranks));
+  for (const bool ucx : {false, true}) {
+    TcpRanks ranks({.ucx = ucx});
+    ranks.world.run(flood(ranks));
+  }
   set_log_level(LogLevel::info);
 }
 
@@ -258,8 +280,10 @@ Task<void> end_and_begin(TcpRanks& ranks) {
 }
 
 TEST_CASE("the end of an epoch ends every call, and nothing of it comes into the next") {
-  TcpRanks ranks;
-  ranks.world.run(end_and_begin(ranks));
+  for (const bool ucx : {false, true}) {
+    TcpRanks ranks({.ucx = ucx});
+    ranks.world.run(end_and_begin(ranks));
+  }
 }
 
 }  // namespace

@@ -34,6 +34,11 @@ Task<Result<std::vector<uint32_t>>> ClusterWiring::begin_epoch(uint64_t epoch) {
 
 Task<Result<void>> ClusterWiring::open(const GangTable& table) {
   if (transport_ != nullptr) co_return Result<void>{};
+  if (options_.transport == "ucx") {
+    auto carrier = UcxCarrier::open(world_);
+    if (!carrier) co_return fail(std::move(carrier).error().context("use the transport 'ucx'"));
+    carrier_ = *std::move(carrier);
+  }
   TcpOptions options{.world = world_,
                      .addresses = *this,
                      .rank = options_.rank,
@@ -42,7 +47,8 @@ Task<Result<void>> ClusterWiring::open(const GangTable& table) {
                      .heap = options_.heap,
                      .streams = options_.streams,
                      .checksums = options_.checksums,
-                     .encrypt = options_.encrypt};
+                     .encrypt = options_.encrypt,
+                     .carrier = carrier_.get()};
   if (table.key.size() != options.key.size())
     co_return fail(Code::unsupported,
                    "the head of this cluster gives jobs no key for their fabric: it is of an older "
@@ -60,7 +66,8 @@ Task<Result<void>> ClusterWiring::open(const GangTable& table) {
 
 Task<Result<void>> ClusterWiring::publish(uint64_t epoch, Address address) {
   const Instant by = deadline();
-  auto put = co_await exchange_.put(key_of(epoch, options_.rank), address.text(), by);
+  const std::string where = fmt::format("{} {}", options_.transport, address.text());
+  auto put = co_await exchange_.put(key_of(epoch, options_.rank), where, by);
   co_return put;
 }
 
@@ -68,11 +75,21 @@ Task<Result<Address>> ClusterWiring::find(uint64_t epoch, uint32_t rank) {
   const Instant by = deadline();
   auto text = co_await exchange_.get(key_of(epoch, rank), by);
   if (!text) co_return fail(std::move(text).error());
-  co_return Address::parse(*text);
+  const size_t space = text->find(' ');
+  const std::string_view transport = std::string_view(*text).substr(0, space);
+  // Not worth another try: it is told to who calls.
+  if (space == std::string::npos || transport != options_.transport)
+    co_return fail(
+        Code::unsupported,
+        "rank {} uses the transport '{}', rank {} uses '{}'; choose one for all ranks, with "
+        "TUTTI_FABRIC_TRANSPORT or fabric.join(transport=…)",
+        rank, transport, options_.rank, options_.transport);
+  co_return Address::parse(std::string_view(*text).substr(space + 1));
 }
 
 Task<void> ClusterWiring::stop() {
   if (transport_ != nullptr) co_await transport_->stop();
+  if (carrier_ != nullptr) co_await carrier_->stop();
 }
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// The wiring of ranks that agents started: the agent says who is where, TCP carries the rest, and
-// ranks find each other's ports through the exchange.
+// The wiring of ranks that agents started: the agent says who is where, TCP or UCX carries the
+// rest, and ranks find each other's ports through the exchange.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include "cluster/client/rank_exchange.h"
 #include "fabric/tcp_transport.h"
 #include "fabric/wiring.h"
+#include "world/real/ucx/ucx_carrier.h"
 
 namespace tutti {
 
@@ -18,6 +19,7 @@ struct ClusterWiringOptions {
   // Of this rank's part of it, what others may write.
   uint64_t put_begin = 0;
   uint64_t put_end = 0;
+  std::string transport = "tcp";  // or "ucx"; the same for all ranks
   uint32_t streams = 1;
   bool checksums = true;
   bool encrypt = false;
@@ -27,7 +29,7 @@ struct ClusterWiringOptions {
 class ClusterWiring final : public Wiring, private AddressBook {
  public:
   // Of the engine's world, and used there alone.
-  ClusterWiring(World& world, ClusterWiringOptions options)
+  ClusterWiring(RealWorld& world, ClusterWiringOptions options)
       : world_(world), options_(std::move(options)), exchange_(world, options_.identity) {}
 
   Task<Result<std::vector<uint32_t>>> begin_epoch(uint64_t epoch) override;
@@ -41,9 +43,10 @@ class ClusterWiring final : public Wiring, private AddressBook {
   Task<Result<Address>> find(uint64_t epoch, uint32_t rank) override;
   Instant deadline() const { return world_.clock().now() + options_.timeout; }
 
-  World& world_;
+  RealWorld& world_;
   ClusterWiringOptions options_;
   RankExchange exchange_;
+  std::unique_ptr<UcxCarrier> carrier_;  // if any
   std::unique_ptr<TcpTransport> transport_;
 };
 

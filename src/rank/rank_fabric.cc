@@ -9,6 +9,9 @@ namespace tutti {
 Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) {
   auto rank = std::unique_ptr<RankFabric>(new RankFabric());
   TRY(RankPlace place, find_rank_place());
+  if (options.transport.empty()) options.transport = place.transport;
+  if (options.transport != "tcp" && options.transport != "ucx")
+    return fail(Code::invalid, "there is no transport '{}'; use tcp or ucx", options.transport);
   rank->gang_ = hash64(as_bytes(place.role));
   FabricOptions mine{.heap = std::move(place.heap),
                      .control = std::move(place.control),
@@ -33,6 +36,7 @@ Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) 
                                                      .heap = heap,
                                                      .put_begin = begin + kBoardBytes,
                                                      .put_end = end,
+                                                     .transport = options.transport,
                                                      .streams = options.streams,
                                                      .checksums = options.checksums,
                                                      .encrypt = options.encrypt,

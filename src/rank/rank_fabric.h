@@ -18,6 +18,7 @@ namespace tutti {
 struct RankFabricOptions {
   Duration timeout = 10min;  // of every wait
   // Between hosts; the same for all ranks.
+  std::string transport{};  // "tcp" or "ucx"; else what TUTTI_FABRIC_TRANSPORT says, or tcp
   uint32_t streams = 1;
   bool checksums = true;
   bool encrypt = false;

@@ -101,6 +101,8 @@ Result<RankPlace> find_rank_place() {
   TRY(const uint64_t here, number_in("LOCAL_WORLD_SIZE"));
   place.elsewhere = here != size;
   if (place.elsewhere) TRY_DO(find_agent(place));
+  const char* transport = getenv("TUTTI_FABRIC_TRANSPORT");
+  if (transport != nullptr && *transport != '\0') place.transport = transport;
   const char* role = getenv("ROLE_NAME");
   place.role = role == nullptr ? "" : role;
   TRY(place.control, map_all(TUTTI_CONTROL_FD_VARIABLE, "the control pages"));

@@ -24,6 +24,7 @@ struct RankPlace {
   uint64_t job = 0;
   uint64_t life = 0;  // the epoch in which we were started
   uint32_t process = 0;
+  std::string transport = "tcp";  // between hosts, as TUTTI_FABRIC_TRANSPORT says
 };
 
 Result<RankPlace> find_rank_place();
