@@ -149,6 +149,7 @@ cluster::HostRecord HostJob::record() const {
     set_pairs(processes, row.mutable_processes());
   }
   if (keeper_ != nullptr) record.set_keeper(keeper_->path());
+  if (end_) say_ending(record);
   return record;
 }
 

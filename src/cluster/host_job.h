@@ -188,6 +188,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   bool find_user();
   Task<Result<void>> log(const cluster::HostRecord& record);
   Task<Result<void>> log_wanted();
+  void say_ending(cluster::HostRecord& record) const;
   Task<Result<void>> log_ending();
   void log_gone();
   RangeSet wanted_here() const;

@@ -116,11 +116,15 @@ Task<Result<void>> HostJob::log_ending() {
   cluster::HostRecord ending;
   if (!in_log_) ending = record();
   ending.set_job(job_);
-  ending.set_ending(true);
-  ending.set_end_grace_ns(end_->grace_ns());
-  ending.set_end_signal(end_->signal());
-  ending.set_last_epoch(end_->epoch());
+  say_ending(ending);
   return log(ending);
+}
+
+void HostJob::say_ending(cluster::HostRecord& record) const {
+  record.set_ending(true);
+  record.set_end_grace_ns(end_->grace_ns());
+  record.set_end_signal(end_->signal());
+  record.set_last_epoch(end_->epoch());
 }
 
 void HostJob::log_gone() {
