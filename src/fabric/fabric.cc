@@ -24,6 +24,8 @@ constexpr int kLooksBetweenChecks = 64;
 constexpr Duration kLongestSleep = 20ms;
 // One that failed looks as if it had finished, until its keeper gives its page to its successor.
 constexpr Duration kFinishedPatience = 2s;
+// Told one by one that we leave, whether there is a connection or not.
+constexpr size_t kFewRanks = 16;
 // Before the cluster is asked again who is where.
 constexpr Duration kWiringPause = 10ms;
 
@@ -154,7 +156,12 @@ class Fabric::Joining final : public Pending {
     if (barrier_ == nullptr) {
       TRY(barrier_, group_->start({.kind = CallKind::barrier, .site = "join"}));
     }
-    return barrier_->advance();
+    auto met = barrier_->advance();
+    // Who has left this epoch does not come back in it, nor is it replaced.
+    if (!met && met.error().code() == Code::unavailable && !fabric_.left_.empty())
+      return fail(Code::not_found, "ranks {} have finished and left; there is nothing to join",
+                  fmt::join(fabric_.left_, ", "));
+    return met;
   }
 
   void show(uint64_t epoch) {
@@ -178,6 +185,8 @@ class Fabric::Joining final : public Pending {
         {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
     fabric_.next_group_ = 0;
     fabric_.made_.clear();
+    fabric_.wide_groups_.clear();
+    fabric_.left_.clear();
     fabric_.epoch_ = epoch;
     board.epoch.store(epoch);
     for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) fabric_.ring(slot);
@@ -252,12 +261,42 @@ Fabric::Fabric(Parking& parking, FabricOptions options, std::unique_ptr<Heap> he
 Fabric::~Fabric() { leave(); }
 
 void Fabric::leave() {
+  if (epoch_ != 0) {
+    if (world_ != nullptr && world_->wide() && !over()) tell_of_leave();
+    epoch_ = 0;
+    board().left.store(1);
+    flight_.leave();
+    board().epoch.store(0);
+    for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
+  }
   for (const auto& job : std::exchange(telling_, {})) job->wait();
-  if (std::exchange(epoch_, 0) == 0) return;
-  board().left.store(1);
-  flight_.leave();
-  board().epoch.store(0);
-  for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
+}
+
+// Those of other hosts who are connected with us, or all if they are few: who waits for us in a
+// call and is not told by us is told by another member.
+static Task<Result<void>> tell_left(Transport& transport, std::vector<uint32_t> ranks,
+                                    Refusal refusal) {
+  if (ranks.size() > kFewRanks) {
+    const auto linked = transport.linked();
+    std::erase_if(ranks, [&](uint32_t rank) { return !std::ranges::binary_search(linked, rank); });
+  }
+  const auto left = transport.left();
+  std::erase_if(ranks, [&](uint32_t rank) { return std::ranges::count(left, rank) != 0; });
+  co_await transport.refuse(std::move(ranks), std::move(refusal));
+  co_return Result<void>{};
+}
+
+// What comes after the calls that we have done cannot be done any more.
+void Fabric::tell_of_leave() {
+  std::vector<std::shared_ptr<Group>> groups = wide_groups_;
+  groups.push_back(world_);
+  for (const auto& group : groups) {
+    Refusal refusal = group->refusal(group->next_call(), left_error(rank()), rank());
+    telling_.push_back(on_engine([transport = &transport(), ranks = group->elsewhere(),
+                                  refusal = std::move(refusal)] mutable {
+      return tell_left(*transport, std::move(ranks), std::move(refusal));
+    }));
+  }
 }
 
 tutti_control_page& Fabric::page_of(uint32_t slot) const {
@@ -315,8 +354,11 @@ Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::s
     return fail(Code::invalid, "rank {} is not in the group it asks for", rank());
   const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
   const uint64_t key = key_of(epoch_, ranks, ordinal);
+  for (const uint32_t member : ranks)
+    if (left_.contains(member)) return fail(left_error(member));
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
   TRY_DO(made->meet());
+  if (made->wide()) wide_groups_.push_back(made);
   return made;
 }
 
@@ -324,10 +366,10 @@ bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot)
 
 std::vector<uint32_t> Fabric::lost() const {
   tutti_control_dead dead;
-  tutti_control_read_dead(&page_of(options_.slot), &dead);
+  tutti_control_read_lost(&page_of(options_.slot), epoch_, &dead);
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
-    if (tutti_control_is_dead(&dead, peers_[rank].process) != 0) {
+    if (tutti_control_is_dead(&dead, peers_[rank].process) != 0 || left_.contains(rank)) {
       ranks.push_back(rank);
       continue;
     }
@@ -449,17 +491,17 @@ std::shared_ptr<EngineJob> Fabric::on_engine(std::function<Task<Result<void>>()>
   return EngineJob::begin(*options_.engine, std::move(make), [this] { ring_ourselves(); });
 }
 
-static Task<Result<void>> refuse(Transport& transport, std::vector<uint32_t> ranks, uint64_t scope,
-                                 Error why) {
-  co_await transport.refuse(std::move(ranks), scope, std::move(why));
+static Task<Result<void>> refuse(Transport& transport, std::vector<uint32_t> ranks,
+                                 Refusal refusal) {
+  co_await transport.refuse(std::move(ranks), std::move(refusal));
   co_return Result<void>{};
 }
 
-void Fabric::tell_others(std::vector<uint32_t> ranks, uint64_t scope, Error why) {
+void Fabric::tell_others(std::vector<uint32_t> ranks, Refusal refusal) {
   std::erase_if(telling_, [](const auto& job) { return job->done(); });
   telling_.push_back(on_engine(
-      [transport = &transport(), ranks = std::move(ranks), scope, why = std::move(why)] mutable {
-        return refuse(*transport, std::move(ranks), scope, std::move(why));
+      [transport = &transport(), ranks = std::move(ranks), refusal = std::move(refusal)] mutable {
+        return refuse(*transport, std::move(ranks), std::move(refusal));
       }));
 }
 

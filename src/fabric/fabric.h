@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ namespace tutti {
 
 class Group;
 class Operation;
+
+// Of a rank that takes part no longer, for whoever waits for it.
+Error left_error(uint32_t rank);
 
 // Something that is done step by step by whoever waits for it.
 class Pending {
@@ -122,7 +126,9 @@ class Fabric {
   std::shared_ptr<EngineJob> on_engine(std::function<Task<Result<void>>()> make);
   void ring_ourselves();
   // That a group is given up; leave() waits until they know.
-  void tell_others(std::vector<uint32_t> ranks, uint64_t scope, Error why);
+  void tell_others(std::vector<uint32_t> ranks, Refusal refusal);
+  void tell_of_leave();
+  void heard_left(const std::vector<uint32_t>& ranks) { left_.insert(ranks.begin(), ranks.end()); }
   Result<void> check(const Pending& pending, Instant deadline);
   Result<void> wait_for_end(Pending& pending, Instant deadline);
   Task<Result<void>> wait_for_end(World& world, Pending& pending, Instant deadline);
@@ -139,7 +145,9 @@ class Fabric {
   std::vector<uint32_t> nodes_;       // by rank; empty: all are here
   std::unique_ptr<Joining> joining_;  // while it is not done
   std::shared_ptr<Group> world_;
-  std::map<uint64_t, uint32_t> made_;  // groups of these ranks so far, by hash
+  std::vector<std::shared_ptr<Group>> wide_groups_;  // of several hosts, the world apart
+  std::set<uint32_t> left_;                          // those of other hosts who have
+  std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
   uint32_t next_group_ = 0;
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;

@@ -134,8 +134,8 @@ Task<Result<void>> run_gang(SimGang& gang, World& world, uint64_t seed, int kill
 Outcome simulate(uint64_t seed, const std::vector<uint32_t>& on_hosts, uint64_t rounds, int kills) {
   Simulator sim({.seed = seed, .hosts = static_cast<uint32_t>(on_hosts.size())});
   Rounds work(std::accumulate(on_hosts.begin(), on_hosts.end(), 0U), rounds);
-  work.turns = on_hosts.size() == 1;
-  work.large = seed % 50 == 1;
+  work.turns = true;
+  work.large = seed % 50 == 1 && on_hosts.size() == 1;
   SimGang gang(sim, on_hosts,
                [&](Fabric& fabric, World& world) { return work.go_on(fabric, world); });
   gang.office().random.seed(seed);

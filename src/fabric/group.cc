@@ -17,6 +17,10 @@ constexpr uint64_t kSmallBytesShared = 8 << 10;
 
 }  // namespace
 
+Error left_error(uint32_t rank) {
+  return {Code::unavailable, fmt::format("rank {} has left: its process ends", rank)};
+}
+
 // Everybody has made the group.
 class Group::Meeting final : public Pending {
  public:
@@ -200,13 +204,16 @@ void Group::publish(const BoardCall& call, Bytes small) {
   ring_all();
 }
 
-Result<void> Group::look_for_failures(uint32_t tick) {
+Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
   for (const uint32_t i : local_) {
     const Member& member = members_[i];
-    if (i != index_ && member.board->failed.load(std::memory_order_acquire) != 0 &&
+    const uint32_t failed = member.board->failed.load(std::memory_order_acquire);
+    if (i != index_ && failed != 0 && static_cast<int32_t>(call - failed) >= 0 &&
         member.board->key.load(std::memory_order_acquire) == key_) {
-      broken_ = Error(Code::invalid, fmt::format("rank {} gave up group {}: {}", member.rank, name_,
-                                                 member.board->failure));
+      if (member.board->failed_left != kNobodyLeft) fabric_.heard_left({member.board->failed_left});
+      broken_ = Error(
+          static_cast<Code>(member.board->failed_code),
+          fmt::format("rank {} gave up group {}: {}", member.rank, name_, member.board->failure));
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();
@@ -214,26 +221,33 @@ Result<void> Group::look_for_failures(uint32_t tick) {
     if (epoch != epoch_ && !reached(i, tick)) {
       if (fabric_.over() || fabric_.page_epoch() != epoch_) return fail(fabric_.epoch_error());
       if (fabric_.heap().board(member.slot).left.load() != 0)
-        return fail(Code::unavailable, "rank {} has left: its process ends", member.rank);
+        return fail(give_up(left_error(member.rank), call, member.rank));
       // It heard of a death before us; our page will name the dead in a moment.
     }
   }
   return {};
 }
 
-// Members that went out of step cannot meet again: the group is over, for everybody.
-Error Group::give_up(Error error) {
+// Members that went out of step cannot meet again, nor can those of whom one has left: the group is
+// over from this call on, for everybody.
+Error Group::give_up(Error error, uint32_t call, std::optional<uint32_t> left) {
   const std::string text = error.text();
   BoardGroup& board = own();
   const size_t bytes = std::min(text.size(), sizeof board.failure - 1);
   std::memcpy(board.failure, text.data(), bytes);
   board.failure[bytes] = '\0';
-  board.failed.store(1, std::memory_order_seq_cst);
+  board.failed_code = static_cast<uint32_t>(error.code());
+  board.failed_left = left.value_or(kNobodyLeft);
+  board.failed.store(call, std::memory_order_seq_cst);
   fabric_.flight_.give_up(place_, text);
   ring_all();
   broken_ = error;
-  if (wide()) fabric_.tell_others(elsewhere(), key_, error);
+  if (wide()) fabric_.tell_others(elsewhere(), refusal(call, error, left));
   return error;
+}
+
+Refusal Group::refusal(uint32_t call, Error why, std::optional<uint32_t> left) const {
+  return {.from = {key_, uint64_t{call} << kCallShift}, .why = std::move(why), .left = left};
 }
 
 std::vector<uint32_t> Group::elsewhere() const {

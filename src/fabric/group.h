@@ -46,7 +46,7 @@ class Operation final : public Pending {
 
  private:
   friend class Group;
-  enum class Phase : uint8_t { enter, arrive, reach, copy, leave, depart, finish, done };
+  enum class Phase : uint8_t { enter, arrive, copy, reach, leave, depart, finish, done };
 
   Result<void> prepare();
   void begin();
@@ -63,6 +63,7 @@ class Operation final : public Pending {
   // Over several hosts.
   bool pushed() const;
   Result<void> begin_wide();
+  Error wide_error();
   void stop(const std::shared_ptr<EngineJob>& job);
   NearMember near_member(uint32_t member) const;
 
@@ -94,7 +95,7 @@ class Operation final : public Pending {
   std::vector<uint64_t> staged_;   // scratch to be freed
   std::byte* copy_out_ = nullptr;  // from output_, when done
   uint64_t copy_out_bytes_ = 0;
-  std::unique_ptr<Resharding> resharding_;
+  std::shared_ptr<Resharding> resharding_;
   uint32_t tick_ = 0;
   uint32_t call_number_ = 0;  // of the group's calls
   uint32_t flight_ = 0;       // number in the flight record
@@ -153,8 +154,12 @@ class Group : public std::enable_shared_from_this<Group> {
   bool all_reached(uint32_t tick);
   void publish(const BoardCall& call, Bytes small);
   // Of members that have not published this tick, and never will.
-  Result<void> look_for_failures(uint32_t tick);
-  Error give_up(Error error);
+  Result<void> look_for_failures(uint32_t tick, uint32_t call);
+  Error give_up(Error error, uint32_t call, std::optional<uint32_t> left = {});
+  // Of calls from this one on, for those of other hosts.
+  Refusal refusal(uint32_t call, Error why, std::optional<uint32_t> left) const;
+  // The first call that is not done.
+  uint32_t next_call() const { return calls_ - static_cast<uint32_t>(pending_.size()) + 1; }
   std::vector<uint32_t> elsewhere() const;  // members of other hosts
   std::string state_of(uint32_t member, uint32_t tick) const;
   BoardGroup& own() { return *members_[index_].board; }

@@ -64,9 +64,6 @@ Result<void> Operation::check_sizes() const {
   if (call_.shared_output && call_.kind != CallKind::all_reduce &&
       call_.kind != CallKind::all_gather)
     return fail(Code::invalid, "only all_reduce and all_gather have a shared output");
-  if (call_.kind == CallKind::reshard && group_.wide())
-    return fail(Code::unsupported, "group {} is on {} hosts, and reshards are for those of one",
-                group_.name_, group_.hosts_->hosts());
   if (call_.lanes > kMostLanes)
     return fail(Code::invalid, "a reduction has at most {} lanes", kMostLanes);
   if (call_.lanes != 0 && (!reduces(call_.kind) || call_.parts.empty()))
@@ -128,8 +125,13 @@ Result<void> Operation::prepare() {
 Result<void> Operation::place_tensors() {
   const Heap& heap = group_.fabric_.heap();
   std::vector<uint32_t> ranks;
-  for (const Group::Member& member : group_.members_) ranks.push_back(member.rank);
-  TRY(resharding_, Resharding::make(call_, ranks[group_.index()], ranks));
+  std::vector<bool> far;
+  const GroupHosts& hosts = group_.hosts();
+  for (uint32_t member = 0; member < group_.size(); ++member) {
+    ranks.push_back(group_.rank_of(member));
+    far.push_back(hosts.host_of[member] != hosts.host_of[group_.index()]);
+  }
+  TRY(resharding_, Resharding::make(call_, ranks[group_.index()], ranks, std::move(far)));
   call_.elements = resharding_->tensors();
   std::vector<uint64_t> table(resharding_->tensors(), kPrivate);
   for (uint32_t i = 0; i < table.size(); ++i) {
@@ -261,7 +263,7 @@ Result<bool> Operation::advance() {
   if (!advanced) return fail(std::move(advanced).error());
   if (phase_ == Phase::done) return true;
   const bool publishing = phase_ == Phase::enter || phase_ == Phase::leave;
-  TRY_DO(group_.look_for_failures(publishing ? group_.tick_ : tick_));
+  TRY_DO(group_.look_for_failures(publishing ? group_.tick_ : tick_, call_number_));
   return false;
 }
 
@@ -297,31 +299,30 @@ Result<bool> Operation::step() {
       auto worked = group_.wide() ? begin_wide() : work();
       if (!worked) {
         note(FlightPhase::failed);
-        error_ = group_.give_up(std::move(worked).error());
+        error_ = group_.give_up(std::move(worked).error(), call_number_);
         return fail(*error_);
       }
       if (one_tick_) {
         phase_ = Phase::finish;
         return step();
       }
-      phase_ = Phase::reach;
+      phase_ = Phase::copy;
       [[fallthrough]];
     }
+    case Phase::copy:  // while the engine is at work
+      if (resharding_ != nullptr && !copy_slices()) return false;
+      phase_ = Phase::reach;
+      [[fallthrough]];
     case Phase::reach:
       if (job_ != nullptr) {
         if (!job_->done()) return false;
         if (!job_->result()) {
           note(FlightPhase::failed);
-          error_ = job_->result().error();
-          if (error_->code() == Code::invalid) error_ = group_.give_up(*error_);
+          error_ = wide_error();
           return fail(*error_);
         }
         wide_->finish();
       }
-      phase_ = Phase::copy;
-      [[fallthrough]];
-    case Phase::copy:
-      if (resharding_ != nullptr && !copy_slices()) return false;
       note(FlightPhase::worked);
       phase_ = Phase::leave;
       [[fallthrough]];
@@ -347,6 +348,17 @@ Result<bool> Operation::step() {
   return true;
 }
 
+// Why the engine did not do its part. What others cannot do either they are told.
+Error Operation::wide_error() {
+  const Error error = job_->result().error();
+  group_.fabric_.heard_left(wide_->left());
+  for (const uint32_t rank : wide_->left())
+    for (const Group::Member& member : group_.members_)
+      if (member.rank == rank && error.code() == Code::unavailable)
+        return group_.give_up(error, call_number_, rank);
+  return error.code() == Code::invalid ? group_.give_up(error, call_number_) : error;
+}
+
 // All of this host have come: their engines go on.
 Result<void> Operation::begin_wide() {
   TRY_DO(compare());
@@ -361,7 +373,9 @@ Result<void> Operation::begin_wide() {
                       .number = call_of(group_.index()).call,
                       .way = group_.way_,
                       .signature = call_of(group_.index()).signature,
-                      .text = describe(call_of(group_.index()), fabric.board())};
+                      .text = describe(call_of(group_.index()), fabric.board()),
+                      .resharding = resharding_,
+                      .heap = fabric.heap().at(0)};
   for (uint32_t member = 0; member < group_.size(); ++member)
     options.ranks.push_back(group_.rank_of(member));
   for (const uint32_t member : group_.local_) options.near.push_back(near_member(member));
@@ -417,7 +431,8 @@ std::string Operation::missing() const {
   for (const uint32_t member : group_.local_)
     if (!group_.reached(member, tick))
       text += fmt::format("{}{}", text.empty() ? "" : ", ", group_.state_of(member, tick));
-  if (phase_ == Phase::reach) text = "ranks of other hosts";
+  if (phase_ == Phase::reach && wide_ != nullptr)
+    text = fmt::format("ranks {} of other hosts", fmt::join(wide_->awaited(), ", "));
   return fmt::format("in {} of group {} at {}: {}", call_kind_name(call_.kind), group_.name_,
                      call_.site, text);
 }

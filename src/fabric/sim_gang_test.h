@@ -113,6 +113,7 @@ class SimGang {
   void kill(uint32_t victim) {
     if (engines_[victim] != nullptr) engines_[victim]->die();
     lives_[victim]->kill();
+    office_.epochs.erase(victim);
     for (uint32_t rank = 0; rank < size(); ++rank)
       if (rank != victim && nodes_[rank] == nodes_[victim]) end_epoch(rank, victim);
   }
@@ -191,7 +192,7 @@ class SimGang {
     if (hosts_.size() > 1) {
       grave->engine = std::make_unique<SimEngine>(world, *lives_[rank]);
       grave->wiring = std::make_unique<FixedWiring>(
-          nodes_, std::make_unique<MailTransport>(world, office_, rank));
+          nodes_, std::make_unique<MailTransport>(world, office_, rank, options.heap->bytes()));
       options.engine = engines_[rank] = grave->engine.get();
       options.wiring = grave->wiring.get();
     }

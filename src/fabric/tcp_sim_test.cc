@@ -305,6 +305,14 @@ class Stage {
     done = co_await transport.get(other, offset, as_mutable_bytes(back));
     if (!done) co_return done;
     wrong += back != text;
+    // And every second kilobyte of it.
+    Strides apart{.offset = offset, .run = 1024};
+    apart.repeat(text.size() / 2048, 2048);
+    std::string some(apart.bytes(), '\0');
+    done = co_await transport.get(other, apart, as_mutable_bytes(some));
+    if (!done) co_return done;
+    for (uint64_t at = 0; at < some.size(); at += 1024)
+      wrong += some.compare(at, 1024, text, 2 * at, 1024) != 0;
     co_return done;
   }
 

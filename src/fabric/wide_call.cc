@@ -31,13 +31,14 @@ Task<Result<void>> nothing() { co_return Result<void>{}; }
 }  // namespace
 
 WideCall::WideCall(WideOptions options)
-    : options_(std::move(options)), hosts_(*options_.hosts), call_(options_.call) {}
+    : options_(std::move(options)),
+      transport_(*options_.transport, options_.ranks),
+      hosts_(*options_.hosts),
+      call_(options_.call) {}
 
-Rail WideCall::rail() const {
-  Rail rail{.transport = options_.transport,
-            .own = host(),
-            .scope = options_.scope,
-            .call = options_.number};
+Rail WideCall::rail() {
+  Rail rail{
+      .transport = &transport_, .own = host(), .scope = options_.scope, .call = options_.number};
   for (uint32_t host = 0; host < hosts_.hosts(); ++host)
     rail.ranks.push_back(options_.ranks[hosts_.partner(host, place())]);
   return rail;
@@ -95,6 +96,7 @@ Result<void> WideCall::prepare() {
     case CallKind::all_to_all:
     case CallKind::scatter:
     case CallKind::shift: return prepare_exchange();
+    case CallKind::reshard: prepare_reshard(); return {};
     default: return {};
   }
 }
@@ -212,6 +214,23 @@ Result<void> WideCall::prepare_exchange() {
   return {};
 }
 
+void WideCall::prepare_reshard() {
+  FarReshardOptions reshard{.rail = rail(),
+                            .work = options_.resharding,
+                            .ranks = options_.ranks,
+                            .near = std::vector<const std::byte*>(options_.ranks.size()),
+                            .index = options_.index,
+                            .heap = options_.heap,
+                            .inputs = call_.inputs,
+                            .outputs = call_.outputs,
+                            .signature = options_.signature,
+                            .text = options_.text};
+  for (const uint32_t member : hosts_.members[host()])
+    reshard.near[member] = near_member(member).input;
+  reshard.table = static_cast<uint64_t>(near_member(options_.index).input - options_.heap);
+  far_ = std::make_unique<FarReshard>(std::move(reshard));
+}
+
 void WideCall::copy_near(uint32_t from, uint64_t source_element, uint64_t target_element,
                          uint64_t elements) {
   const std::byte* source = near_member(from).input + source_element * element();
@@ -237,6 +256,7 @@ Task<Result<void>> WideCall::run() {
   scope.spawn(compare_calls());
   scope.spawn(detail::keep_result(work(), worked));
   auto joined = co_await scope.join();
+  left_ = transport_.left();
   if (!joined) co_return joined;
   co_return std::move(*worked);
 }
@@ -275,6 +295,7 @@ Task<Result<void>> WideCall::work() {
     case CallKind::broadcast: return broadcast();
     case CallKind::all_gather: return all_gather();
     case CallKind::gather: return gather();
+    case CallKind::reshard: return far_->run();
     default: return exchange();
   }
 }

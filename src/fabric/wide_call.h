@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "fabric/awaited_transport.h"
 #include "fabric/call.h"
+#include "fabric/far_reshard.h"
 #include "fabric/group_hosts.h"
 #include "fabric/node_folds.h"
 #include "fabric/rail.h"
@@ -40,6 +42,9 @@ struct WideOptions {
   std::optional<RailWay> way;  // if it fits, instead of what we think best
   uint64_t signature = 0;      // equal for all that mean the same call
   std::string text;            // what we call, and where, for those who do not
+  // Of a reshard; an input is the table of where a member's tensors lie in the heap.
+  std::shared_ptr<const Resharding> resharding;
+  const std::byte* heap = nullptr;
 };
 
 class WideCall {
@@ -49,6 +54,10 @@ class WideCall {
   Result<void> prepare();
   Task<Result<void>> run();
   void finish();
+  // Ranks elsewhere for which it waits, from any thread.
+  std::vector<uint32_t> awaited() const { return transport_.awaited(); }
+  // When it is done: who had left.
+  const std::vector<uint32_t>& left() const { return left_; }
 
  private:
   // What we have joined for a member of another host.
@@ -63,7 +72,7 @@ class WideCall {
   const NearMember& near_member(uint32_t member) const {
     return options_.near[hosts_.place_of[member]];
   }
-  Rail rail() const;
+  Rail rail();
   uint32_t lanes() const;
   DType carried() const { return is_half(call_.type) ? DType::f32 : call_.type; }
   uint64_t element() const { return dtype_bytes(call_.type); }
@@ -85,6 +94,7 @@ class WideCall {
   void push(uint64_t first, uint64_t elements);
 
   Task<Result<void>> work();
+  void prepare_reshard();
   Task<Result<void>> compare_calls();
   Task<Result<void>> learn_nodes();
   Task<Result<void>> learn_counts();
@@ -97,8 +107,11 @@ class WideCall {
   Task<Result<void>> exchange();
 
   WideOptions options_;
+  AwaitedTransport transport_;
   const GroupHosts& hosts_;
   const Call& call_;
+  std::unique_ptr<FarReshard> far_;
+  std::vector<uint32_t> left_;
   std::vector<NodeFold> folds_;
   std::vector<std::vector<LaneRange>> nodes_;         // by host
   std::vector<std::vector<std::byte>> scratch_;       // of joined nodes
