@@ -222,10 +222,15 @@ class Fabric:
     """This rank among the ranks of its gang; join() makes it."""
 
     def __init__(
-        self, timeout: float, streams: int = 1, checksums: bool = True, encrypt: bool = False
+        self,
+        timeout: float,
+        streams: int = 1,
+        checksums: bool = True,
+        encrypt: bool = False,
+        tune: str | None = None,
     ) -> None:
         self.timeout = timeout
-        self._core = _core.Fabric.open(timeout, streams, checksums, encrypt)
+        self._core = _core.Fabric.open(timeout, streams, checksums, encrypt, tune)
         self.rank: int = self._core.rank
         self.size: int = self._core.size
         self.world: Group
@@ -243,6 +248,13 @@ class Fabric:
     @property
     def epoch(self) -> int:
         return self._core.epoch
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """What was chosen for this machine, the same for all ranks, and its `origin`: defaults,
+        cached, or measured by this program. No result depends on it.
+        """
+        return self._core.tuning
 
     @property
     def lost(self) -> list[int]:
@@ -299,16 +311,19 @@ def join(
     streams: int = 1,
     checksums: bool = True,
     encrypt: bool = False,
+    tune: str | None = None,
 ) -> Fabric:
     """This process's fabric: waits until all ranks of the gang have come.
 
-    `timeout` is that of every wait. The rest is for gangs on several hosts, and the same for all of
-    their ranks: TCP connections between two of them, whether what travels has checksums, and
-    whether it is encrypted. Calling it again gives the same one.
+    `timeout` is that of every wait. `streams`, `checksums` and `encrypt` are for gangs on several
+    hosts, and the same for all of their ranks: TCP connections between two of them, whether what
+    travels has checksums, and whether it is encrypted. `tune` is for rank 0 to say: "auto" uses
+    what was measured before, else measures in the first large all_reduce; "now" measures here;
+    "off" does neither. Without, TUTTI_FABRIC_TUNE says it. Calling join() again gives the same one.
     """
     global _joined
     if _joined is None:
-        _joined = Fabric(timeout, streams, checksums, encrypt)
+        _joined = Fabric(timeout, streams, checksums, encrypt, tune)
         atexit.register(_joined._core.leave)
     return _joined
 

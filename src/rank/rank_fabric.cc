@@ -1,14 +1,32 @@
 #include "rank/rank_fabric.h"
 
+#include <cstdlib>
+
 #include "base/hash.h"
 #include "world/real/rank_place.h"
 #include "world/real/this_process.h"
 
 namespace tutti {
 
+namespace {
+
+constexpr const char* kTuneVariable = "TUTTI_FABRIC_TUNE";
+
+Result<TuneWhen> tune_when(const RankFabricOptions& options) {
+  if (options.tune) return *options.tune;
+  const char* said = std::getenv(kTuneVariable);
+  if (said == nullptr || said[0] == '\0') return TuneWhen::lazily;
+  auto when = parse_tune_when(said);
+  if (!when) return fail(Code::invalid, "{}: {}", kTuneVariable, when.error().message());
+  return when;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) {
   auto rank = std::unique_ptr<RankFabric>(new RankFabric());
   TRY(RankPlace place, find_rank_place());
+  TRY(const TuneWhen tune, tune_when(options));
   rank->gang_ = hash64(as_bytes(place.role));
   FabricOptions mine{.heap = std::move(place.heap),
                      .control = std::move(place.control),
@@ -17,7 +35,9 @@ Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) 
                      .rank = place.rank,
                      .world_size = place.world_size,
                      .cores = usable_cores(),
-                     .timeout = options.timeout};
+                     .timeout = options.timeout,
+                     .tune = tune,
+                     .tunings = &rank->tunings_};
   if (place.elsewhere) {
     const MutableBytes heap = mine.heap->bytes();
     const auto slots = static_cast<uint32_t>(mine.control->bytes().size() / TUTTI_CONTROL_BYTES);
