@@ -103,6 +103,7 @@ PythonFabric::PythonFabric(double timeout_s, uint32_t streams, bool checksums, b
 
 // As tutti.fabric shows it.
 nb::dict PythonFabric::tuning() {
+  const std::scoped_lock lock(mutex_);
   const tutti::Tuning& now = fabric().tuning();
   const auto ways = [](const tutti::RailWays& some) {
     nb::dict by_size;

@@ -5,8 +5,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
-# What is measured beside other tests would be kept for the user's own programs.
-ENVIRONMENT["TUTTI_FABRIC_TUNE"] = "off"
 
 PRELUDE = """\
 import numpy as np, os, signal, sys, time, tutti

@@ -24,7 +24,7 @@ constexpr uint64_t kSmallest = 512;
 constexpr int kSmallCalls = 24;
 constexpr uint64_t kStreamSizes[] = {6 << 20, 12 << 20, 24 << 20, 48 << 20};
 // Of a rail, one for each class.
-constexpr uint64_t kRailSizes[kRailClasses] = {4 << 10, 48 << 10, 512 << 10, 4 << 20};
+constexpr uint64_t kRailSizes[kRailClasses] = {4 << 10, 48 << 10, 512 << 10, 2 << 20};
 constexpr int kRailCalls = 2;
 
 bool faster(const Duration* unusual, const Duration* usual) {

@@ -1,7 +1,5 @@
 #include "rank/rank_fabric.h"
 
-#include <cstdlib>
-
 #include "base/hash.h"
 #include "world/real/rank_place.h"
 #include "world/real/this_process.h"
@@ -10,14 +8,12 @@ namespace tutti {
 
 namespace {
 
-constexpr const char* kTuneVariable = "TUTTI_FABRIC_TUNE";
-
 Result<TuneWhen> tune_when(const RankFabricOptions& options) {
   if (options.tune) return *options.tune;
-  const char* said = std::getenv(kTuneVariable);
-  if (said == nullptr || said[0] == '\0') return TuneWhen::lazily;
+  const std::string said = fabric_tune_variable();
+  if (said.empty()) return TuneWhen::lazily;
   auto when = parse_tune_when(said);
-  if (!when) return fail(Code::invalid, "{}: {}", kTuneVariable, when.error().message());
+  if (!when) return fail(Code::invalid, "TUTTI_FABRIC_TUNE: {}", when.error().message());
   return when;
 }
 
