@@ -33,7 +33,8 @@ static_assert(sizeof(BoardCall) == 64);
 constexpr uint64_t kInSmall = ~uint64_t{0};
 constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
 
-constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it
+constexpr size_t kTuningWords = 8;
+constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it, at most
 
 // A rank's side of a group. Two of everything: a rank is at most one tick ahead of the slowest.
 struct BoardGroup {
@@ -41,6 +42,8 @@ struct BoardGroup {
   std::atomic<uint32_t> failed;           // not 0: it gave up this call and later ones
   uint32_t failed_code;                   // why, and in words in `failure`
   uint32_t failed_left;                   // the rank that had left, or all ones
+  // How the group is tuned, if this member is its first (tuning.h); before the key.
+  std::atomic<uint64_t> tuning[kTuningWords];
   alignas(64) BoardCall calls[2];
   alignas(64) std::byte small[2][kSmallBytes];
   char failure[256];

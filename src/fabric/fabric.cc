@@ -61,7 +61,11 @@ class Fabric::Joining final : public Pending {
     if (std::ranges::count(looked_, true) != std::ssize(looked_)) return look_for_finished();
     if (group_ == nullptr) TRY_DO(meet());
     if (!group_->find_members()) return false;
-    return !group_->wide() || meet_hosts();
+    if (group_->wide()) {
+      TRY(const bool met, meet_hosts());
+      if (!met) return false;
+    }
+    return measure();
   }
 
   std::string missing() const override {
@@ -97,7 +101,8 @@ class Fabric::Joining final : public Pending {
       finding_->cancel();
       finding_->wait();
     }
-    if (barrier_ != nullptr) barrier_->abandon();
+    for (const auto& operation : {barrier_, agreement_, measuring_})
+      if (operation != nullptr) operation->abandon();
   }
 
  private:
@@ -156,12 +161,41 @@ class Fabric::Joining final : public Pending {
     if (barrier_ == nullptr) {
       TRY(barrier_, group_->start({.kind = CallKind::barrier, .site = "join"}));
     }
-    auto met = barrier_->advance();
-    // Who has left this epoch does not come back in it, nor is it replaced.
-    if (!met && met.error().code() == Code::unavailable && !fabric_.left_.empty())
+    TRY(const bool here, met(barrier_->advance()));
+    if (!here) return false;
+    // What rank 0 says of the tuning is for all hosts.
+    if (agreement_ == nullptr) {
+      words_ = group_->tuning_words();
+      words_[kMeasureWord] = static_cast<uint64_t>(wish_);
+      auto* words = reinterpret_cast<std::byte*>(words_.data());
+      TRY(agreement_, group_->start({.kind = CallKind::broadcast,
+                                     .type = DType::i64,
+                                     .elements = kTuningWords,
+                                     .input = words,
+                                     .output = words,
+                                     .site = "join"}));
+    }
+    TRY(const bool told, met(agreement_->advance()));
+    if (told && !std::exchange(agreed_, true)) group_->adopt_tuning(words_);
+    return told;
+  }
+
+  // Who has left this epoch does not come back in it, nor is it replaced.
+  Result<bool> met(Result<bool> advanced) const {
+    if (!advanced && advanced.error().code() == Code::unavailable && !fabric_.left_.empty())
       return fail(Code::not_found, "ranks {} have finished and left; there is nothing to join",
                   fmt::join(fabric_.left_, ", "));
-    return met;
+    return advanced;
+  }
+
+  // Now, if rank 0 was asked to.
+  Result<bool> measure() {
+    if (measuring_ == nullptr && group_->measure_ != TuneWhen::now) return true;
+    if (measuring_ == nullptr) {
+      fabric_.tuning_ = fabric_.joined_tuning_ = group_->tuning();
+      TRY(measuring_, group_->start({.kind = CallKind::barrier, .site = "join"}));
+    }
+    return measuring_->advance();
   }
 
   void show(uint64_t epoch) {
@@ -195,7 +229,8 @@ class Fabric::Joining final : public Pending {
     finding_ = nullptr;
     known_ = false;
     retry_at_ = kNever;
-    barrier_ = nullptr;
+    barrier_ = agreement_ = measuring_ = nullptr;
+    agreed_ = false;
     group_ = nullptr;
   }
 
@@ -213,6 +248,8 @@ class Fabric::Joining final : public Pending {
     for (uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
     const uint64_t key = key_of(fabric_.epoch_, all, 0);
     group_ = std::shared_ptr<Group>(new Group(fabric_, "world", std::move(all), key));
+    fabric_.look_up_tuning(*group_);
+    wish_ = group_->measure_;
     return group_->claim();
   }
 
@@ -226,6 +263,11 @@ class Fabric::Joining final : public Pending {
   std::shared_ptr<EngineJob> finding_;
   Instant retry_at_ = kNever;
   std::shared_ptr<Operation> barrier_;
+  std::shared_ptr<Operation> agreement_;  // on the tuning
+  TuneWhen wish_ = TuneWhen::never;       // rank 0's
+  TuningWords words_{};
+  bool agreed_ = false;
+  std::shared_ptr<Operation> measuring_;
 };
 
 Task<void> Pending::abandon(World&) {
@@ -256,7 +298,9 @@ Fabric::Fabric(Parking& parking, FabricOptions options, std::unique_ptr<Heap> he
       heap_(std::move(heap)),
       flight_(parking_, board().flight),
       peers_(options_.world_size),
-      spins_(options_.cores >= options_.world_size) {}
+      spins_(options_.cores >= options_.world_size),
+      tuning_(Tuning::defaults(spins_, 1)),
+      joined_tuning_(tuning_) {}
 
 Fabric::~Fabric() { leave(); }
 
@@ -338,9 +382,36 @@ Task<Result<void>> Fabric::join(World& world, Duration timeout) {
 // All ranks have left whatever they did before, so nobody uses our predecessor's scratch.
 Result<void> Fabric::finish_joining() {
   world_ = joining_->take();
+  tuning_ = joined_tuning_ = world_->tuning();
   joining_ = nullptr;
   if (!std::exchange(scratch_cleared_, true)) heap_->clear_scratch();
   return {};
+}
+
+// Rank 0's counts. Ranks that share cores disturb each other more than tuning could tell apart.
+void Fabric::look_up_tuning(Group& world) {
+  if (!tuned_) world.tuning_ = Tuning::defaults(spins_, world.hosts().hosts());
+  if (tuned_) world.tuning_ = tuning_;
+  if (rank() != 0 || tuned_ || world_size() == 1 || options_.tune == TuneWhen::never) return;
+  world.measure_ = options_.tune;
+  if (options_.tune == TuneWhen::now) return;
+  const TuningShape here = shape(world);
+  const auto found = options_.tunings == nullptr ? std::nullopt : options_.tunings->load(here);
+  if (found) world.tuning_ = *found;
+  if (found || here.cores < here.ranks) world.measure_ = TuneWhen::never;
+}
+
+void Fabric::tuned(const Group& world) {
+  tuning_ = world.tuning();
+  tuned_ = true;
+  if (rank() == 0 && options_.tunings != nullptr && tuning_.origin == TuningOrigin::measured)
+    options_.tunings->save(shape(world), tuning_);
+}
+
+TuningShape Fabric::shape(const Group& world) const {
+  return {.cores = options_.cores,
+          .ranks = static_cast<uint32_t>(world.local_.size()),
+          .hosts = world.hosts().hosts()};
 }
 
 Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {

@@ -16,6 +16,7 @@
 
 #include "fabric/engine_job.h"
 #include "fabric/heap.h"
+#include "fabric/tuning.h"
 #include "fabric/wiring.h"
 #include "tutti/control_page.h"
 #include "world/parking.h"
@@ -62,6 +63,9 @@ struct FabricOptions {
   // Of ranks of several hosts; both outlive the Fabric. Without, all ranks are on this one.
   Engine* engine = nullptr;
   Wiring* wiring = nullptr;
+  // What rank 0 says holds for all. Off unless asked for: simulations measure nothing.
+  TuneWhen tune = TuneWhen::never;
+  TuningStore* tunings = nullptr;  // outlives the Fabric
 };
 
 class Fabric {
@@ -85,6 +89,8 @@ class Fabric {
   Parking& parking() { return parking_; }
   tutti_control_page& page() { return page_of(options_.slot); }
   Duration timeout() const { return options_.timeout; }
+  // Of the group of all ranks; the same for all, after join().
+  const Tuning& tuning() const { return tuning_; }
 
   // All ranks; after join().
   std::shared_ptr<Group> world() { return world_; }
@@ -108,6 +114,7 @@ class Fabric {
  private:
   friend class Group;
   friend class Operation;
+  friend class TuningRun;
   class Joining;
   struct Peer {
     uint32_t slot = 0;
@@ -134,6 +141,9 @@ class Fabric {
   Task<Result<void>> wait_for_end(World& world, Pending& pending, Instant deadline);
   void announce_flight();
   Joining& joining();
+  void look_up_tuning(Group& world);
+  void tuned(const Group& world);
+  TuningShape shape(const Group& world) const;
   Result<void> finish_joining();
 
   Parking& parking_;
@@ -151,6 +161,9 @@ class Fabric {
   uint32_t next_group_ = 0;
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;
+  Tuning tuning_;         // of groups that are made
+  Tuning joined_tuning_;  // as it was when all had joined
+  bool tuned_ = false;    // by a measurement of our own
   bool scratch_cleared_ = false;
 };
 

@@ -10,10 +10,8 @@ namespace tutti {
 
 namespace {
 
-// Where every rank has a core, waiting twice costs less than moving everything to everybody, from
-// this size on; where they share cores, waiting is what costs.
-constexpr uint64_t kSmallBytesAlone = 1 << 10;
-constexpr uint64_t kSmallBytesShared = 8 << 10;
+// An all_reduce of this much is one of many, and worth measuring for.
+constexpr uint64_t kMeasureBytes = 1 << 20;
 
 }  // namespace
 
@@ -45,7 +43,7 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
       key_(key),
       epoch_(fabric.epoch()),
       plain_(FoldTree::plain(static_cast<uint32_t>(ranks.size()))),
-      small_bytes_(fabric.spins_ ? kSmallBytesAlone : kSmallBytesShared) {
+      tuning_(fabric.tuning_) {
   std::vector<uint32_t> nodes;
   for (uint32_t i = 0; i < ranks.size(); ++i) {
     members_.push_back({.rank = ranks[i], .slot = fabric.peers_[ranks[i]].slot});
@@ -54,6 +52,8 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
   }
   hosts_ = std::make_shared<const GroupHosts>(GroupHosts::of(nodes));
   local_ = hosts_->members[hosts_->host_of[index_]];
+  // Members of other hosts cannot be asked; all have had this one since they joined.
+  if (wide()) tuning_ = fabric.joined_tuning_;
 }
 
 Result<void> Group::claim() {
@@ -66,6 +66,8 @@ Result<void> Group::claim() {
     call.tick.store(0);
   }
   own.failed.store(0);
+  const TuningWords words = tuning_words();
+  for (size_t i = 0; i < kTuningWords; ++i) own.tuning[i].store(words[i]);
   std::vector<uint32_t> ranks;
   for (const Member& member : members_) ranks.push_back(member.rank);
   fabric_.flight_.make_group(place_, key_, name_, ranks);
@@ -92,7 +94,39 @@ bool Group::find_members() {
     all = all && member.board != nullptr;
   }
   if (all) fabric_.flight_.made_group(place_);
+  if (all && !std::exchange(adopted_, true)) {
+    TuningWords words;
+    for (size_t i = 0; i < kTuningWords; ++i) words[i] = members_[local_[0]].board->tuning[i];
+    if (wide()) words[kMeasureWord] = 0;  // before other hosts know of it
+    adopt_tuning(words);
+  }
   return all;
+}
+
+TuningWords Group::tuning_words() const {
+  TuningWords words = tuning_.words();
+  words[kMeasureWord] = static_cast<uint64_t>(measure_);
+  return words;
+}
+
+// Words that are none are those of a member whose epoch is over, as ours will be in a moment.
+void Group::adopt_tuning(const TuningWords& words) {
+  tuning_ = Tuning::of(words).value_or(tuning_);
+  measure_ = words[kMeasureWord] <= static_cast<uint64_t>(TuneWhen::now)
+                 ? static_cast<TuneWhen>(words[kMeasureWord])
+                 : TuneWhen::never;
+}
+
+void Group::take_tuning(const TuningWords& words) {
+  adopt_tuning(words);
+  fabric_.tuned(*this);
+}
+
+// Decided alike by all, by what they must agree on.
+bool Group::measures_in(const Call& call) const {
+  if (measure_ == TuneWhen::now) return true;
+  return measure_ == TuneWhen::lazily && call.kind == CallKind::all_reduce &&
+         call.elements * dtype_bytes(call.type) >= kMeasureBytes;
 }
 
 Result<void> Group::meet() {

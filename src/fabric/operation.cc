@@ -50,10 +50,11 @@ std::string describe(const BoardCall& call, const Board& board) {
 
 }  // namespace
 
-Operation::Operation(Group& group, Call call) : group_(group), call_(std::move(call)) {}
+Operation::Operation(Group& group, Call call, std::optional<TrialChoices> trial)
+    : group_(group), call_(std::move(call)), trial_(std::move(trial)) {}
 
 Operation::~Operation() {
-  stop(job_);
+  stop(running());
   for (const uint64_t offset : staged_) group_.fabric_.heap().free(offset);
 }
 
@@ -109,16 +110,36 @@ Result<uint64_t> Operation::stage(const std::byte* from, uint64_t bytes) {
 Result<void> Operation::prepare() {
   TRY_DO(check_sizes());
   if (call_.kind == CallKind::reshard) return place_tensors();
+  if (fits_small() || call_.kind == CallKind::barrier) return {};
+  placed_ = true;
+  return place();
+}
+
+// Decided alike by all: by what they must agree on. Those of all_gather may differ, and are looked
+// at when they are there.
+bool Operation::fits_small() const {
+  if (group_.size() == 1 || group_.wide() || call_.kind == CallKind::reshard) return false;
   const uint64_t element = dtype_bytes(call_.type);
-  // Whether data is small is decided alike by all: by what they must agree on. Those of all_gather
-  // may differ, and are looked at when they are there.
   const uint64_t alike = call_.kind == CallKind::scatter || call_.kind == CallKind::all_to_all
                              ? call_.elements * group_.size() * element
                              : call_.elements * element;
-  small_ = alike <= group_.small_bytes_ && !call_.shared_output && call_.parts.empty() &&
-           call_.kind != CallKind::gather && call_.counts.empty();
-  if (group_.size() == 1 || group_.wide()) small_ = false;
-  return small_ || call_.kind == CallKind::barrier ? Result<void>{} : place();
+  const uint64_t limit = trial_ ? trial_->small_bytes : group_.tuning_.small_bytes;
+  return alike <= limit && !call_.shared_output && call_.parts.empty() &&
+         call_.kind != CallKind::gather && call_.counts.empty();
+}
+
+// When it is our turn: a call before this one may have changed the limit since it was begun.
+Result<void> Operation::decide_small() {
+  small_ = fits_small();
+  if (small_) {
+    input_ = kInSmall;
+    output_ = kPrivate;
+    copy_out_ = nullptr;
+    return {};
+  }
+  if (placed_ || call_.kind == CallKind::barrier || call_.kind == CallKind::reshard) return {};
+  placed_ = true;
+  return place();
 }
 
 // Of what others read: a table of where it lies, in the heap like the rest.
@@ -208,6 +229,7 @@ void Operation::begin() {
 }
 
 void Operation::note(FlightPhase phase) {
+  if (trial_) return;  // it is part of the call that people made
   group_.fabric_.flight_.note(group_.place_, flight_, phase);
 }
 
@@ -262,7 +284,7 @@ Result<bool> Operation::advance() {
   auto advanced = group_.advance();
   if (!advanced) return fail(std::move(advanced).error());
   if (phase_ == Phase::done) return true;
-  const bool publishing = phase_ == Phase::enter || phase_ == Phase::leave;
+  const bool publishing = phase_ == Phase::enter || phase_ == Phase::leave || phase_ == Phase::tune;
   TRY_DO(group_.look_for_failures(publishing ? group_.tick_ : tick_, call_number_));
   return false;
 }
@@ -271,8 +293,14 @@ Result<bool> Operation::step() {
   if (group_.broken_) return fail(*group_.broken_);
   switch (phase_) {
     case Phase::enter: {
-      group_.fabric_.flight_.enter(group_.place_, flight_);
+      if (!trial_) group_.fabric_.flight_.enter(group_.place_, flight_);
       if (!group_.all_reached(group_.tick_)) return false;
+      auto decided = decide_small();
+      if (!decided) {
+        note(FlightPhase::failed);
+        error_ = group_.give_up(std::move(decided).error(), call_number_);
+        return fail(*error_);
+      }
       Bytes small;
       std::vector<uint64_t> table;
       if (small_) {
@@ -303,7 +331,7 @@ Result<bool> Operation::step() {
         return fail(*error_);
       }
       if (one_tick_) {
-        phase_ = Phase::finish;
+        phase_ = Phase::tune;
         return step();
       }
       phase_ = Phase::copy;
@@ -335,8 +363,14 @@ Result<bool> Operation::step() {
       [[fallthrough]];
     case Phase::depart:
       if (!all_came(Phase::depart)) return false;
+      phase_ = Phase::tune;
+      [[fallthrough]];
+    case Phase::tune: {
+      TRY(const bool tuned, tune());
+      if (!tuned) return false;
       phase_ = Phase::finish;
       [[fallthrough]];
+    }
     case Phase::finish:
       if (copy_out_ != nullptr)
         copy_bytes(copy_out_, group_.fabric_.heap().at(output_), copy_out_bytes_, false);
@@ -359,6 +393,21 @@ Error Operation::wide_error() {
   return error.code() == Code::invalid ? group_.give_up(error, call_number_) : error;
 }
 
+// All have made this call: a good moment to measure, if that is still to be done.
+Result<bool> Operation::tune() {
+  if (trial_) return true;
+  if (tuning_ == nullptr && !group_.measures_in(call_)) return true;
+  if (tuning_ == nullptr) tuning_ = std::make_unique<TuningRun>(group_, call_number_);
+  auto stepped = tuning_->step();
+  if (!stepped) {
+    note(FlightPhase::failed);
+    error_ = stepped.error();
+    return fail(*error_);
+  }
+  if (*stepped) tuning_ = nullptr;
+  return *stepped;
+}
+
 // All of this host have come: their engines go on.
 Result<void> Operation::begin_wide() {
   TRY_DO(compare());
@@ -370,8 +419,10 @@ Result<void> Operation::begin_wide() {
                       .call = call_,
                       .output = output_ == kPrivate ? call_.output : fabric.heap().at(output_),
                       .scope = group_.key_,
-                      .number = call_of(group_.index()).call,
-                      .way = group_.way_,
+                      .number = trial_ ? trial_->number : call_of(group_.index()).call,
+                      .way = trial_ ? trial_->way : group_.way_,
+                      .reduces = group_.tuning_.reduces,
+                      .gathers = group_.tuning_.gathers,
                       .signature = call_of(group_.index()).signature,
                       .text = describe(call_of(group_.index()), fabric.board()),
                       .resharding = resharding_,
@@ -409,10 +460,12 @@ void Operation::stop(const std::shared_ptr<EngineJob>& job) {
 }
 
 // Only the first of a group's calls is under way.
-void Operation::abandon() { stop(group_.pending_.empty() ? job_ : group_.pending_.front()->job_); }
+void Operation::abandon() {
+  stop(group_.pending_.empty() ? running() : group_.pending_.front()->running());
+}
 
 Task<void> Operation::abandon(World& world) {
-  const auto job = group_.pending_.empty() ? job_ : group_.pending_.front()->job_;
+  const auto job = group_.pending_.empty() ? running() : group_.pending_.front()->running();
   if (job == nullptr || job->done()) co_return;
   job->cancel();
   while (!job->done()) (void)co_await world.clock().sleep(1us);
@@ -433,6 +486,7 @@ std::string Operation::missing() const {
       text += fmt::format("{}{}", text.empty() ? "" : ", ", group_.state_of(member, tick));
   if (phase_ == Phase::reach && wide_ != nullptr)
     text = fmt::format("ranks {} of other hosts", fmt::join(wide_->awaited(), ", "));
+  if (tuning_ != nullptr) text = fmt::format("tuning, {}", tuning_->missing());
   return fmt::format("in {} of group {} at {}: {}", call_kind_name(call_.kind), group_.name_,
                      call_.site, text);
 }

@@ -98,6 +98,8 @@ class SimGang {
       if (grave->engine != nullptr) grave->engine->die();
   }
 
+  TuneWhen tune = TuneWhen::never;
+
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t node_of(uint32_t rank) const { return nodes_[rank]; }
   PostOffice& office() { return office_; }
@@ -184,8 +186,13 @@ class SimGang {
     Host& host = hosts_[nodes_[rank]];
     World& world = sim_.host(nodes_[rank]);
     auto& grave = graves_.emplace_back(std::make_unique<Grave>());
-    FabricOptions options{
-        .slot = slots_[rank], .gang = 1, .rank = rank, .world_size = size(), .timeout = kPatience};
+    FabricOptions options{.slot = slots_[rank],
+                          .gang = 1,
+                          .rank = rank,
+                          .world_size = size(),
+                          .cores = tune == TuneWhen::never ? 1U : 2U,
+                          .timeout = kPatience,
+                          .tune = tune};
     options.heap = *world.memory().map(host.heap, 0, *world.memory().arena_size(host.heap), true);
     options.control =
         *world.memory().map(host.control, 0, *world.memory().arena_size(host.control), true);

@@ -16,10 +16,6 @@ constexpr uint64_t kComparePart = uint64_t{1} << 39;
 constexpr uint64_t kLearnPart = uint64_t{1} << 38;
 constexpr uint64_t kLearnMorePart = kLearnPart + 1;
 
-// Latency counts below, bandwidth above; measured over loopback and veth, and not critical.
-constexpr uint64_t kLatencyBytes = 64 << 10;
-constexpr uint32_t kFewHosts = 4;  // speaking with each of them costs no more than a tree
-
 // What is told to the next host, to find out that it calls something else.
 struct Comparison {
   uint64_t signature = 0;
@@ -81,10 +77,7 @@ RailWay WideCall::choose(uint64_t bytes, bool reduces) const {
                    : way == RailWay::ring || way == RailWay::direct || way == RailWay::tree;
   };
   if (options_.way && fits(*options_.way)) return *options_.way;
-  const bool few = hosts_.hosts() <= kFewHosts;
-  if (!reduces) return bytes > kLatencyBytes && !few ? RailWay::ring : RailWay::direct;
-  if (few) return RailWay::direct;
-  const RailWay wanted = bytes > kLatencyBytes ? RailWay::halving : RailWay::tree;
+  const RailWay wanted = (reduces ? options_.reduces : options_.gathers)[rail_class(bytes)];
   return fits(wanted) ? wanted : RailWay::direct;
 }
 

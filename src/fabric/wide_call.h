@@ -17,6 +17,7 @@
 #include "fabric/node_folds.h"
 #include "fabric/rail.h"
 #include "fabric/share.h"
+#include "fabric/tuning.h"
 
 namespace tutti {
 
@@ -39,9 +40,11 @@ struct WideOptions {
   std::byte* output = nullptr;  // ours: where to write it
   uint64_t scope = 0;
   uint32_t number = 0;         // of the call in its group
-  std::optional<RailWay> way;  // if it fits, instead of what we think best
-  uint64_t signature = 0;      // equal for all that mean the same call
-  std::string text;            // what we call, and where, for those who do not
+  std::optional<RailWay> way;  // if it fits, instead of
+  RailWays reduces{};          // by size: the group's tuning, the same for all
+  RailWays gathers{};
+  uint64_t signature = 0;  // equal for all that mean the same call
+  std::string text;        // what we call, and where, for those who do not
   // Of a reshard; an input is the table of where a member's tensors lie in the heap.
   std::shared_ptr<const Resharding> resharding;
   const std::byte* heap = nullptr;
