@@ -304,7 +304,7 @@ Result<void> Fabric::finish_joining() {
   return {};
 }
 
-Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, std::string name) {
   if (world_ == nullptr) return fail(Code::invalid, "join() comes before group()");
   std::vector<uint32_t> sorted = ranks;
   std::ranges::sort(sorted);
@@ -316,8 +316,22 @@ Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::s
   const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
   const uint64_t key = key_of(epoch_, ranks, ordinal);
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
+  TRY_DO(made->claim());
+  return made;
+}
+
+Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+  TRY(auto made, make_group(std::move(ranks), std::move(name)));
   TRY_DO(made->meet());
   return made;
+}
+
+Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uint32_t> ranks,
+                                                   std::string name) {
+  CO_TRY(auto made, make_group(std::move(ranks), std::move(name)));
+  auto met = co_await made->meet(world);
+  if (!met) co_return fail(std::move(met).error());
+  co_return made;
 }
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }

@@ -87,6 +87,8 @@ class Fabric {
   // Some ranks, in this order; each of them must ask for it, as often as the others. The name is
   // for people.
   Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name);
+  Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
+                                             std::string name);
 
   // On which machine a rank is, in this epoch: a number that only tells whether it is the same.
   uint32_t node_of(uint32_t rank) const { return nodes_.empty() ? 0 : nodes_[rank]; }
@@ -128,6 +130,7 @@ class Fabric {
   Task<Result<void>> wait_for_end(World& world, Pending& pending, Instant deadline);
   void announce_flight();
   Joining& joining();
+  Result<std::shared_ptr<Group>> make_group(std::vector<uint32_t> ranks, std::string name);
   Result<void> finish_joining();
 
   Parking& parking_;
