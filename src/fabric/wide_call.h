@@ -15,6 +15,7 @@
 #include "fabric/node_folds.h"
 #include "fabric/rail.h"
 #include "fabric/share.h"
+#include "world/clock.h"
 
 namespace tutti {
 
@@ -29,6 +30,7 @@ struct NearMember {
 
 struct WideOptions {
   Transport* transport = nullptr;
+  Clock* clock = nullptr;  // of the engine
   std::shared_ptr<const GroupHosts> hosts;
   std::vector<uint32_t> ranks;   // by member
   uint32_t index = 0;            // ours
@@ -86,6 +88,7 @@ class WideCall {
 
   Task<Result<void>> work();
   Task<Result<void>> compare_calls();
+  Task<Result<void>> hear_why();
   Task<Result<void>> learn_nodes();
   Task<Result<void>> learn_counts();
   Result<void> order_nodes();

@@ -10,19 +10,21 @@ constexpr Duration kLook = 20ms;      // at what may not have rung
 constexpr Duration kJoinPause = 1ms;  // before an epoch that was over is asked for again
 constexpr uint64_t kGang = 1;
 
-// A rank awaits; it never stands still.
+// A rank awaits; it never stands still. What is left of one that was killed may outlive its host.
 class SimParking final : public Parking {
  public:
-  explicit SimParking(World& world) : world_(world) {}
-  Instant now() const override { return world_.clock().now(); }
+  void be_at(World* world) { world_ = world; }
+  Instant now() const override { return world_ == nullptr ? Instant() : world_->clock().now(); }
   void yield() override { TUTTI_ASSERT(false, "a simulated rank awaits"); }
   void park(const std::atomic<uint32_t>&, uint32_t, Instant) override { yield(); }
-  void wake_all(std::atomic<uint32_t>& word) override { world_.memory().wake_all(word); }
+  void wake_all(std::atomic<uint32_t>& word) override {
+    if (world_ != nullptr) world_->memory().wake_all(word);
+  }
   Result<void> populate(MutableBytes) override { return {}; }
   void discard(MutableBytes) override {}
 
  private:
-  World& world_;
+  World* world_ = nullptr;  // null while it is down
 };
 
 // Strands of the rank's own process.
@@ -52,7 +54,7 @@ class SimEngine final : public Engine {
 
 // What a host has from one boot to the next crash.
 struct SimGang::Host {
-  std::unique_ptr<SimParking> parking;
+  std::unique_ptr<SimParking> parking = std::make_unique<SimParking>();
   uint32_t first = 0;  // its ranks
   uint32_t count = 0;
   Handle heap = {};
@@ -121,7 +123,7 @@ Task<Result<void>> SimGang::run_host(SimHost& simulated) {
   if (host.count == 0) co_return Result<void>{};
   const Presence presence(*this, node);
   Memory& memory = simulated.memory();
-  if (host.parking == nullptr) host.parking = std::make_unique<SimParking>(simulated);
+  host.parking->be_at(&simulated);
   CO_TRY(host.heap, memory.create_arena("heap", host.count * options_.bytes_each));
   const uint64_t control_bytes = uint64_t{host.count} * TUTTI_CONTROL_BYTES;
   CO_TRY(host.control, memory.create_arena("control", control_bytes));
@@ -139,7 +141,10 @@ void SimGang::host_down(uint32_t node) {
   Host& host = hosts_[node];
   host.up = false;
   for (uint32_t rank = host.first; rank < host.first + host.count; ++rank) bury(rank);
+  host.parking->be_at(nullptr);
   host.pages = nullptr;
+  host.heap = {};
+  host.control = {};
   news_.ring();
 }
 
@@ -280,11 +285,13 @@ void SimGang::ring(uint32_t rank) {
 void SimGang::end_epoch(uint32_t rank) {
   if (!lives(rank) || dead_.empty()) return;
   uint32_t count = 0;
+  page(rank).dead_truncated = 0;
   for (const uint32_t victim : dead_) {
+    if (ranks_[victim].died_in < page(rank).epoch) continue;  // it was not there
+    if (count == TUTTI_CONTROL_RANGES) page(rank).dead_truncated = 1;
     if (count == TUTTI_CONTROL_RANGES) break;
     page(rank).dead[count++] = uint64_t{victim} | uint64_t{victim} << 32;
   }
-  page(rank).dead_truncated = dead_.size() > count ? 1 : 0;
   page(rank).dead_count = count;
   page(rank).aborted = page(rank).epoch;
   ring(rank);
