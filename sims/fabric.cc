@@ -2,9 +2,9 @@
 // die and their links are cut, over a modelled network (`fabric`) or over TCP, whose connections
 // break and damage bytes (`fabric-tcp`).
 //
-// What must hold: every call ends, with the right bits or with the end of its epoch, which names only
-// ranks that died; and when all is well everybody gets through. `--set ranks=8` has so many ranks on
-// each host: with `--hosts 128` a gang of 1,024.
+// What must hold: every call ends, with the right bits or with the end of its epoch, which names
+// only ranks that died; and when all is well everybody gets through. `--set ranks=8` has so many
+// ranks on each host: with `--hosts 128` a gang of 1,024.
 #include <algorithm>
 #include <memory>
 
@@ -56,8 +56,8 @@ class Work {
       CO_TRY_DO(co_await do_round(fabric, world, groups, number));
       done_[fabric.rank()] = round + 1;
       const uint64_t most = static_cast<uint64_t>(to_ns(plan_.pause)) + 1;
-      const auto pause = Duration(
-          static_cast<int64_t>(draw(plan_.seed, 5, number, fabric.rank()) % most));
+      const auto pause =
+          Duration(static_cast<int64_t>(draw(plan_.seed, 5, number, fabric.rank()) % most));
       CO_TRY_DO(co_await world.clock().sleep(pause));
     }
     Call barrier{.kind = CallKind::barrier, .site = "end"};  // all have done the last one
@@ -83,8 +83,7 @@ class Work {
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     if (split != 0)  // the first keeps neighbours together
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-    const auto pieces =
-        std::min(plan_.ranks, 2 + static_cast<uint32_t>(random.below(3)));
+    const auto pieces = std::min(plan_.ranks, 2 + static_cast<uint32_t>(random.below(3)));
     std::vector<std::vector<uint32_t>> groups(pieces);
     for (uint32_t i = 0; i < order.size(); ++i)
       groups[uint64_t{i} * pieces / order.size()].push_back(order[i]);
@@ -115,8 +114,8 @@ class Work {
     std::vector<std::unique_ptr<CheckedCall>> calls;
     std::vector<std::shared_ptr<Operation>> operations;
     for (uint64_t i = 0; i <= (of_group >> 8) % 3; ++i) {
-      const DrawnCall drawn = draw_call(draw(of_group, fabric.epoch(), i), group.size(),
-                                        plan_.most_elements);
+      const DrawnCall drawn =
+          draw_call(draw(of_group, fabric.epoch(), i), group.size(), plan_.most_elements);
       calls.push_back(std::make_unique<CheckedCall>(drawn, group.index()));
       if (++calls_ == awaited_) bell_.ring();
       CO_TRY(auto operation, group.start(calls.back()->call(fmt::format("round {}", round))));
@@ -163,8 +162,8 @@ Task<Result<void>> cut_links(Simulator& sim, uint64_t cuts) {
     CO_TRY_DO(co_await sim.clock().sleep(quiet));
     const HostSet a = HostSet::one(static_cast<uint32_t>(random.below(sim.hosts())));
     const HostSet b = HostSet::one(static_cast<uint32_t>(random.below(sim.hosts())));
-    const uint64_t number = random.below(2) == 0 ? sim.links().partition(a, b)
-                                                 : sim.links().add(a, b, {.cut = true});
+    const uint64_t number =
+        random.below(2) == 0 ? sim.links().partition(a, b) : sim.links().add(a, b, {.cut = true});
     // Some last until connections are given up.
     const uint64_t longest = random.below(4) == 0 ? 30'000'000'000 : 300'000'000;
     const auto length = Duration(static_cast<int64_t>(random.below(longest)));
@@ -213,7 +212,6 @@ Task<Result<void>> run(Simulator& sim, Duration length, std::shared_ptr<GangWire
   sim.figure("epochs", static_cast<double>(gang->epoch()));
   sim.figure("deaths", static_cast<double>(gang->deaths()));
   sim.figure("calls_checked", static_cast<double>(work.checked()));
-  sim.figure("memory_bytes", static_cast<double>(sim.memory_in_use()));
   co_return finished;
 }
 
@@ -244,8 +242,9 @@ Task<Result<void>> run_over_tcp(Simulator& sim, Duration length) {
 }  // namespace
 
 const Scenario kFabric = {
-    "fabric", "ranks call random collectives while they die, over a modelled network", 4, 1, 4s,
-    run_over_flows};
+    "fabric", "ranks call random collectives while they die, over a modelled network",
+    4,        1,
+    4s,       run_over_flows};
 const Scenario kFabricTcp = {
     "fabric-tcp", "the same over TCP, with cut, broken and damaged connections", 4, 1, 4s,
     run_over_tcp};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "fabric/share.h"
@@ -12,9 +11,9 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr uint64_t kUneven = 4;       // shares differ by less than this
-constexpr uint32_t kLanesEach = 5;    // of a member, at most
-constexpr size_t kReductions = 64;    // kept: members are a few calls apart
+constexpr uint64_t kUneven = 4;     // shares differ by less than this
+constexpr uint32_t kLanesEach = 5;  // of a member, at most
+constexpr size_t kReductions = 64;  // kept: members are a few calls apart
 
 // ---- Plain arithmetic ----
 
@@ -30,8 +29,8 @@ template <class T>
 T value_of(const DrawnCall& drawn, uint64_t lane, uint64_t i) {
   const uint64_t bits = mix_bits(drawn.salt + lane * 0x9E3779B97F4A7C15 + i);
   if constexpr (std::is_floating_point_v<T>) {
-    const auto whole = static_cast<T>(static_cast<int64_t>(bits % 2'000'003) - 1'000'001);
-    const T value = std::ldexp(whole, static_cast<int>(bits >> 60) - 20);
+    const auto whole = static_cast<T>(static_cast<int32_t>(bits & 0xFFFFF) - 0x80000);
+    const T value = whole / static_cast<T>(uint32_t{1} << (bits >> 59));
     if constexpr (std::is_same_v<T, float>)
       if (drawn.type == DType::bf16) return from_bf16(to_bf16(value));
     return value;
@@ -63,16 +62,30 @@ T reduce(const DrawnCall& drawn, uint32_t first, uint32_t end, uint64_t i) {
 
 // ---- Elements as bytes ----
 
-template <class T>
-void append(std::vector<std::byte>& bytes, DType type, T value) {
-  const auto add = [&](const auto& element) {
-    const Bytes view = std::as_bytes(std::span(&element, 1));
-    bytes.insert(bytes.end(), view.begin(), view.end());
-  };
-  if constexpr (std::is_same_v<T, float>)
-    if (type == DType::bf16) return add(to_bf16(value));
-  add(value);
-}
+// Room for so many more elements, to be stored one after the other.
+class Room {
+ public:
+  Room(std::vector<std::byte>& bytes, DType type, uint64_t elements) : type_(type) {
+    const size_t before = bytes.size();
+    bytes.resize(before + elements * dtype_bytes(type));
+    next_ = bytes.data() + before;
+  }
+  template <class T>
+  void store(T value) {
+    if constexpr (std::is_same_v<T, float>)
+      if (type_ == DType::bf16) return put(to_bf16(value));
+    put(value);
+  }
+
+ private:
+  template <class T>
+  void put(T element) {
+    std::memcpy(next_, &element, sizeof element);
+    next_ += sizeof element;
+  }
+  DType type_;
+  std::byte* next_;
+};
 
 // `work` is given a value of the type that is computed with.
 template <class Work>
@@ -89,20 +102,21 @@ void with_type(DType type, Work work) {
 
 void append_values(std::vector<std::byte>& bytes, const DrawnCall& drawn, uint64_t lane,
                    uint64_t first, uint64_t elements) {
+  Room room(bytes, drawn.type, elements);
   with_type(drawn.type, [&]<class T>(T) {
-    for (uint64_t i = first; i < first + elements; ++i)
-      append(bytes, drawn.type, value_of<T>(drawn, lane, i));
+    for (uint64_t i = first; i < first + elements; ++i) room.store(value_of<T>(drawn, lane, i));
   });
 }
 
 void append_reduced(std::vector<std::byte>& bytes, const DrawnCall& drawn, LaneRange lanes,
                     Share share, bool whole) {
   const uint32_t all = drawn.lanes != 0 ? drawn.lanes : drawn.members;
+  Room room(bytes, drawn.type, share.elements);
   with_type(drawn.type, [&]<class T>(T) {
     for (uint64_t i = share.first; i < share.first + share.elements; ++i) {
       T value = reduce<T>(drawn, lanes.first, lanes.first + lanes.count, i);
       if (whole && drawn.op == ReduceOp::mean) value = static_cast<T>(value / static_cast<T>(all));
-      append(bytes, drawn.type, value);
+      room.store(value);
     }
   });
 }
@@ -148,7 +162,7 @@ DrawnCall draw_call(uint64_t seed, uint32_t members, uint64_t most_elements) {
   drawn.op = static_cast<ReduceOp>(random.below(4));
   if (drawn.op == ReduceOp::mean && !floats) drawn.op = ReduceOp::sum;
   uint64_t most = spreads(drawn.kind) ? most_elements / members : most_elements;
-  if (random.below(3) == 0) most /= 100;
+  if (random.below(6) != 0) most /= 20;  // large ones are rare, for they take long
   drawn.elements = random.below(most + 1);
   drawn.uneven = random.below(2) == 0;
   if (drawn.kind == CallKind::reduce_scatter && !drawn.uneven)
@@ -156,8 +170,8 @@ DrawnCall draw_call(uint64_t seed, uint32_t members, uint64_t most_elements) {
   if (drawn.kind == CallKind::all_gather) ++drawn.elements;
   drawn.in_place = random.below(2) == 0;
   drawn.root = static_cast<uint32_t>(random.below(members));
-  drawn.distance = static_cast<int32_t>(random.below(2 * members + 1)) -
-                   static_cast<int32_t>(members);
+  drawn.distance =
+      static_cast<int32_t>(random.below(2 * members + 1)) - static_cast<int32_t>(members);
   const bool lanes = drawn.kind == CallKind::all_reduce && !is_half(drawn.type);
   const uint32_t most_lanes = std::min(members * kLanesEach, kMostLanes);
   if (lanes && random.below(3) == 0)
@@ -295,10 +309,10 @@ std::string CheckedCall::wrong(Reductions& reductions) const {
   const std::vector<std::byte> right = expected(reductions);
   if (output_ == right) return {};
   const auto [at, other] = std::ranges::mismatch(output_, right);
-  return fmt::format("{} of {} {} by {} members: element {} of member {} is wrong",
-                     call_kind_name(drawn_.kind), drawn_.elements, dtype_name(drawn_.type),
-                     drawn_.members,
-                     static_cast<uint64_t>(at - output_.begin()) / dtype_bytes(drawn_.type), index_);
+  return fmt::format(
+      "{} of {} {} by {} members: element {} of member {} is wrong", call_kind_name(drawn_.kind),
+      drawn_.elements, dtype_name(drawn_.type), drawn_.members,
+      static_cast<uint64_t>(at - output_.begin()) / dtype_bytes(drawn_.type), index_);
 }
 
 }  // namespace tutti::sims

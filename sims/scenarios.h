@@ -1,4 +1,5 @@
-// Every scenario there is, each in the file of its name (wire.cc, launch.cc and fabric.cc have several).
+// Every scenario there is, each in the file of its name (wire.cc, launch.cc and fabric.cc have
+// several).
 #pragma once
 
 #include "sims/scenario.h"

@@ -218,8 +218,8 @@ Task<Result<void>> SimGang::tell_of_deaths() {
   co_return Result<void>{};
 }
 
-// One host after the other. When somebody dies meanwhile, the rest goes from the last epoch right to
-// the one after this.
+// One host after the other. When somebody dies meanwhile, the rest goes from the last epoch right
+// to the one after this.
 Task<Result<void>> SimGang::begin_epoch() {
   ++epoch_;
   const uint64_t deaths = deaths_;

@@ -48,8 +48,7 @@ double takes_ns(uint32_t hosts, NetModel model, uint64_t floats, const Body& bod
   Scope scope{Scope::Root{}};
   uint32_t done = 0;
   for (uint32_t host = 0; host < hosts; ++host) {
-    transports.push_back(
-        std::make_unique<SimTransport>(hub, SimTransportOptions{.rank = host}));
+    transports.push_back(std::make_unique<SimTransport>(hub, SimTransportOptions{.rank = host}));
     transports.back()->begin_epoch(1);
     Rail rail{.transport = transports.back().get(), .ranks = numbers, .own = host};
     scope.spawn(keep(body(std::move(rail), data[host]), done));
@@ -161,9 +160,8 @@ TEST_CASE("an oversubscribed uplink is what a gather between racks waits for") {
 }
 
 TEST_CASE("small messages cost latency and nothing more") {
-  const double took = takes_ns(16, plain_model(), 0, [](Rail rail, auto&) {
-    return rail_barrier(std::move(rail));
-  });
+  const double took = takes_ns(16, plain_model(), 0,
+                               [](Rail rail, auto&) { return rail_barrier(std::move(rail)); });
   check_about(took, 4 * 2 * kLatencyNs);
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <random>
 
+#include "world/sim/random.h"
 #include "world/sim/stream.h"
 #include "world/world.h"
 
@@ -12,7 +12,7 @@ namespace tutti {
 // Breaks now and then, or turns a bit of what is written over.
 class ShakyStream final : public Stream {
  public:
-  ShakyStream(std::unique_ptr<Stream> inner, std::mt19937_64& random, uint64_t one_in)
+  ShakyStream(std::unique_ptr<Stream> inner, SimRandom& random, uint64_t one_in)
       : stream_(std::move(inner)),
         inner_(dynamic_cast<SimStream&>(*stream_)),
         random_(random),
@@ -25,15 +25,15 @@ class ShakyStream final : public Stream {
   void park_read(Read& read) override { inner_.park_read(read); }
   void withdraw_read(Read& read) override { inner_.withdraw_read(read); }
   bool try_write(Write& write) override {
-    if (one_in_ == 0 || write.finished() || random_() % one_in_ != 0)
+    if (one_in_ == 0 || write.finished() || random_.next() % one_in_ != 0)
       return inner_.try_write(write);
-    if (random_() % 2 == 0) {
+    if (random_.next() % 2 == 0) {
       write.set(fail(Code::unavailable, "shaken"));
       return true;
     }
-    const Bytes part = write.parts()[random_() % write.parts().size()];
+    const Bytes part = write.parts()[random_.next() % write.parts().size()];
     if (part.empty()) return inner_.try_write(write);
-    auto& byte = const_cast<std::byte&>(part[random_() % part.size()]);
+    auto& byte = const_cast<std::byte&>(part[random_.next() % part.size()]);
     byte ^= std::byte{16};
     const bool done = inner_.try_write(write);
     byte ^= std::byte{16};
@@ -44,7 +44,7 @@ class ShakyStream final : public Stream {
 
   std::unique_ptr<Stream> stream_;
   SimStream& inner_;
-  std::mt19937_64& random_;
+  SimRandom& random_;
   uint64_t one_in_;
 };
 
@@ -76,7 +76,7 @@ class ShakyWorld final : public World, private Network {
   }
 
   World& inner_;
-  std::mt19937_64 random_;
+  SimRandom random_;
   uint64_t one_in_;
 };
 

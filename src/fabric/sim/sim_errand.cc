@@ -114,8 +114,7 @@ void Journey::drained() {
   const uint32_t from_host = hub().host_of(from_);
   const uint32_t to_host = hub().host_of(to_);
   step_ = Step::bytes;
-  go(hub(), from_host, to_host,
-     hub().simulator().now_ns() + hub().latency_ns(from_host, to_host),
+  go(hub(), from_host, to_host, hub().simulator().now_ns() + hub().latency_ns(from_host, to_host),
      costs.receive_ns + costs.receive_byte_ns * static_cast<double>(bytes_));
 }
 
@@ -246,8 +245,7 @@ Receive::Receive(SimTransport& transport, uint32_t rank, Tag tag, MutableBytes i
       into_(into) {}
 
 void Receive::start() {
-  asks_at_ns_ =
-      std::max(hub().simulator().now_ns(), hub().sim_host(rank_).core().ready_at_ns());
+  asks_at_ns_ = std::max(hub().simulator().now_ns(), hub().sim_host(rank_).core().ready_at_ns());
   auto& sends = hub().mailbox(rank_).sends;
   const auto waiting = sends.lower_bound(key_);
   if (waiting == sends.end() || waiting->first != key_) return wait_in_mailbox();

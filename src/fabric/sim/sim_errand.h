@@ -93,8 +93,8 @@ class Journey : public Errand, protected FlowNet::Flow, private Hop {
   int64_t leaves_ns(uint32_t rank) const;
   bool there_in_epoch(uint64_t epoch, bool& never) const;
 
-  virtual void asked() {}        // the word is there
-  virtual void bytes_came() {}   // the last of them is there
+  virtual void asked() {}       // the word is there
+  virtual void bytes_came() {}  // the last of them is there
 
  private:
   enum class Step : uint8_t { none, word, leaving, bytes, reply, again };

@@ -55,9 +55,7 @@ class SimHub {
 
   // One way between hosts, now: with jitter, and what faults of the path add.
   int64_t latency_ns(uint32_t from_host, uint32_t to_host);
-  bool cut(uint32_t from_host, uint32_t to_host) {
-    return sim_.links().cut(from_host, to_host);
-  }
+  bool cut(uint32_t from_host, uint32_t to_host) { return sim_.links().cut(from_host, to_host); }
 
  private:
   Simulator& sim_;

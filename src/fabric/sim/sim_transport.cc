@@ -8,8 +8,8 @@ namespace tutti {
 
 namespace {
 
-constexpr Duration kRefusalPatience = 1s;   // for those that cannot be reached
-constexpr size_t kMostRefused = 1024;       // scopes that are kept for who asks again
+constexpr Duration kRefusalPatience = 1s;  // for those that cannot be reached
+constexpr size_t kMostRefused = 1024;      // scopes that are kept for who asks again
 
 }  // namespace
 
@@ -121,8 +121,8 @@ Task<Result<void>> SimTransport::get(uint32_t rank, uint64_t offset, MutableByte
 
 Result<MutableBytes> SimTransport::readable(uint64_t offset, uint64_t bytes) const {
   if (offset > options_.heap.size() || bytes > options_.heap.size() - offset)
-    return fail(Code::invalid, "bytes {} to {} are not in the heap of rank {}, which has {}", offset,
-                offset + bytes, rank(), options_.heap.size());
+    return fail(Code::invalid, "bytes {} to {} are not in the heap of rank {}, which has {}",
+                offset, offset + bytes, rank(), options_.heap.size());
   return options_.heap.subspan(offset, bytes);
 }
 

@@ -65,9 +65,9 @@ class SimTransport final : public Transport {
 
   SimHub& hub_;
   SimTransportOptions options_;
-  uint64_t epoch_ = 0;  // 0: none
-  Error over_;          // why there is none
-  std::map<uint64_t, Error> refused_;  // of this epoch, by scope
+  uint64_t epoch_ = 0;                              // 0: none
+  Error over_;                                      // why there is none
+  std::map<uint64_t, Error> refused_;               // of this epoch, by scope
   std::multimap<uint64_t, simnet::Errand*> calls_;  // under way, by scope
 };
 

@@ -1,8 +1,8 @@
 // Bytes on their way through a modelled network, on a simulator's clock: FlowSolver says how fast,
 // this when they are through.
 //
-// What begins and ends at one instant is solved once. The net belongs to no host and nothing befalls
-// it: who moves bytes through it decides what a dead host or a cut path means.
+// What begins and ends at one instant is solved once. The net belongs to no host and nothing
+// befalls it: who moves bytes through it decides what a dead host or a cut path means.
 #pragma once
 
 #include <set>
@@ -74,10 +74,10 @@ class FlowNet final : private Timer {
   NetModel model_;
   uint32_t hosts_;
   FlowSolver solver_;
-  std::vector<Flow*> flows_;                      // by the solver's number
-  std::vector<double> free_at_ns_;                // links, of packets
-  std::vector<double> bytes_per_ns_;              // links
-  std::set<std::pair<int64_t, uint32_t>> ends_;   // when, and which flow
+  std::vector<Flow*> flows_;                     // by the solver's number
+  std::vector<double> free_at_ns_;               // links, of packets
+  std::vector<double> bytes_per_ns_;             // links
+  std::set<std::pair<int64_t, uint32_t>> ends_;  // when, and which flow
   int64_t solved_at_ns_ = INT64_MIN / 2;
   int64_t armed_for_ns_ = 0;
   uint64_t solves_ = 0;

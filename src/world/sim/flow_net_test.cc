@@ -108,7 +108,7 @@ TEST_CASE("packets go one behind the other") {
   Stage stage;
   CHECK(stage.net.send_packet(0, 1, 1'000, 0) == 1'000);
   CHECK(stage.net.send_packet(0, 2, 500, 0) == 1'500);
-  CHECK(stage.net.send_packet(3, 2, 500, 0) == 2'000);    // behind the one before, at host 2
+  CHECK(stage.net.send_packet(3, 2, 500, 0) == 2'000);     // behind the one before, at host 2
   CHECK(stage.net.send_packet(0, 1, 500, 10'000) == 500);  // long after
   CHECK(stage.net.send_packet(0, 0, 500, 0) == 0);
 }
