@@ -414,7 +414,7 @@ TuningShape Fabric::shape(const Group& world) const {
           .hosts = world.hosts().hosts()};
 }
 
-Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, std::string name) {
   if (world_ == nullptr) return fail(Code::invalid, "join() comes before group()");
   std::vector<uint32_t> sorted = ranks;
   std::ranges::sort(sorted);
@@ -428,9 +428,23 @@ Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::s
   for (const uint32_t member : ranks)
     if (left_.contains(member)) return fail(left_error(member));
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
+  TRY_DO(made->claim());
+  return made;
+}
+
+Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+  TRY(auto made, make_group(std::move(ranks), std::move(name)));
   TRY_DO(made->meet());
   if (made->wide()) wide_groups_.push_back(made);
   return made;
+}
+
+Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uint32_t> ranks,
+                                                   std::string name) {
+  CO_TRY(auto made, make_group(std::move(ranks), std::move(name)));
+  auto met = co_await made->meet(world);
+  if (!met) co_return fail(std::move(met).error());
+  co_return made;
 }
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }

@@ -97,6 +97,8 @@ class Fabric {
   // Some ranks, in this order; each of them must ask for it, as often as the others. The name is
   // for people.
   Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name);
+  Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
+                                             std::string name);
 
   // On which machine a rank is, in this epoch: a number that only tells whether it is the same.
   uint32_t node_of(uint32_t rank) const { return nodes_.empty() ? 0 : nodes_[rank]; }
@@ -144,6 +146,7 @@ class Fabric {
   void look_up_tuning(Group& world);
   void tuned(const Group& world);
   TuningShape shape(const Group& world) const;
+  Result<std::shared_ptr<Group>> make_group(std::vector<uint32_t> ranks, std::string name);
   Result<void> finish_joining();
 
   Parking& parking_;

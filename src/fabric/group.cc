@@ -130,9 +130,15 @@ bool Group::measures_in(const Call& call) const {
 }
 
 Result<void> Group::meet() {
-  TRY_DO(claim());
   Meeting meeting(*this);
   return fabric_.wait(meeting, fabric_.parking().now() + fabric_.timeout());
+}
+
+Task<Result<void>> Group::meet(World& world) {
+  Meeting meeting(*this);
+  const Instant deadline = fabric_.parking().now() + fabric_.timeout();
+  auto met = co_await fabric_.wait(world, meeting, deadline);
+  co_return met;
 }
 
 Result<std::shared_ptr<Operation>> Group::start(Call call) {

@@ -157,6 +157,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key);
   Result<void> claim();
   Result<void> meet();
+  Task<Result<void>> meet(World& world);
   bool find_members();
   void ring_all();
   // What the first member brings along, for all.

@@ -414,6 +414,7 @@ Result<void> Operation::begin_wide() {
   one_tick_ = false;
   Fabric& fabric = group_.fabric_;
   WideOptions options{.transport = &fabric.transport(),
+                      .clock = &fabric.options_.engine->world().clock(),
                       .hosts = group_.hosts_,
                       .index = group_.index(),
                       .call = call_,

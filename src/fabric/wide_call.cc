@@ -15,6 +15,10 @@ namespace {
 constexpr uint64_t kComparePart = uint64_t{1} << 39;
 constexpr uint64_t kLearnPart = uint64_t{1} << 38;
 constexpr uint64_t kLearnMorePart = kLearnPart + 1;
+constexpr uint64_t kWhyPart = kComparePart + 1;  // which nobody sends
+
+// Who compares calls finds out as soon as others stumble over sizes, and tells them.
+constexpr Duration kWhyPatience = 200ms;
 
 // What is told to the next host, to find out that it calls something else.
 struct Comparison {
@@ -251,7 +255,22 @@ Task<Result<void>> WideCall::run() {
   auto joined = co_await scope.join();
   left_ = transport_.left();
   if (!joined) co_return joined;
+  if (!*worked && worked->error().code() == Code::invalid) {
+    auto why = co_await hear_why();
+    if (!why && why.error().code() != Code::deadline) co_return why;
+  }
   co_return std::move(*worked);
+}
+
+// Sizes that differ are seen at both ends, also by those whose neighbours call the same: another
+// knows why, and refuses the scope everywhere.
+Task<Result<void>> WideCall::hear_why() {
+  const uint32_t own = options_.ranks[options_.index];
+  const Tag tag = rail().tag(kWhyPart);
+  const Instant by = options_.clock->now() + kWhyPatience;
+  auto refused = options_.transport->receive(own, tag, MutableBytes());
+  auto why = co_await with_deadline(*options_.clock, by, std::move(refused));
+  co_return why;
 }
 
 Task<Result<void>> WideCall::compare_calls() {

@@ -18,6 +18,7 @@
 #include "fabric/rail.h"
 #include "fabric/share.h"
 #include "fabric/tuning.h"
+#include "world/clock.h"
 
 namespace tutti {
 
@@ -32,6 +33,7 @@ struct NearMember {
 
 struct WideOptions {
   Transport* transport = nullptr;
+  Clock* clock = nullptr;  // of the engine
   std::shared_ptr<const GroupHosts> hosts;
   std::vector<uint32_t> ranks;   // by member
   uint32_t index = 0;            // ours
@@ -99,6 +101,7 @@ class WideCall {
   Task<Result<void>> work();
   void prepare_reshard();
   Task<Result<void>> compare_calls();
+  Task<Result<void>> hear_why();
   Task<Result<void>> learn_nodes();
   Task<Result<void>> learn_counts();
   Result<void> order_nodes();

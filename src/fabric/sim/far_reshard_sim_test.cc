@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "fabric/layout_fixture_test.h"
-#include "fabric/sim_gang_test.h"
+#include "fabric/sim/gang.h"
 
 namespace tutti {
 namespace {
@@ -16,20 +16,28 @@ using Shape = std::vector<uint32_t>;
 const Shape kShapes[] = {{1, 1}, {2, 2}, {3, 1, 2}, {1, 4}, {1, 1, 1, 1, 1}, {2, 2, 2}};
 
 Task<Result<void>> run_gang(SimGang& gang) {
-  gang.start_all();
-  co_await gang.join();
-  co_return {};
+  gang.start();
+  auto finished = co_await gang.finish();
+  co_return finished;
 }
 
-uint64_t on_hosts(const Shape& shape, SimGang::Body body) {
+struct Stay {
+  bool stays = true;
+};
+
+// Gives how many bytes travelled.
+uint64_t on_hosts(const Shape& shape, SimGang::Body body, Stay stay = {}) {
   CAPTURE(shape.size());
   Simulator sim({.seed = 5, .hosts = static_cast<uint32_t>(shape.size())});
-  SimGang gang(sim, shape, std::move(body));
-  const auto ran = sim.run(run_gang(gang), 10min);
+  std::vector<uint32_t> nodes;
+  for (uint32_t host = 0; host < shape.size(); ++host) nodes.insert(nodes.end(), shape[host], host);
+  const auto wires = std::make_shared<FlowWires>(sim, NetModel(), std::move(nodes));
+  const auto gang =
+      SimGang::make(sim, {.wires = wires, .body = std::move(body), .stays = stay.stays});
+  const auto ran = sim.run(run_gang(*gang), 10min);
   REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
-  CHECK(gang.finished() == gang.size());
-  CHECK(gang.losses() == 0);
-  return gang.office().got_bytes;
+  CHECK(gang->losses() == 0);
+  return wires->hub().got_bytes();
 }
 
 std::byte* bytes_of(auto* pointer) { return reinterpret_cast<std::byte*>(pointer); }
@@ -203,8 +211,8 @@ Task<Result<void>> leave_early(Fabric& fabric, World& world) {
 }
 
 TEST_CASE("whoever waits for a rank of another host that has left is told at once") {
-  for (const Shape& shape : kShapes) on_hosts(shape, leave_early);
-  on_hosts({9, 9, 9}, leave_early);  // more than are told one by one
+  for (const Shape& shape : kShapes) on_hosts(shape, leave_early, {.stays = false});
+  on_hosts({9, 9, 9}, leave_early, {.stays = false});  // more than are told one by one
 }
 
 // One does not come: whoever waits is told for whom, as far as it can know.
