@@ -313,6 +313,7 @@ Task<Result<void>> SimGang::open_fabric(uint32_t rank, Process& process) {
                         .gang = kGang,
                         .rank = rank,
                         .world_size = size(),
+                        .cores = options_.cores,
                         .timeout = options_.patience,
                         .tune = options_.tune};
   CO_TRY(options.heap, memory.map(host.heap, 0, host.count * options_.bytes_each, true));

@@ -32,6 +32,7 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
     uint64_t bytes_each = 32 << 20;  // of the heap
     Duration patience = 60s;         // of a wait: past it, it hangs
     Duration news = 1ms;             // hosts hear of something within about this time
+    uint32_t cores = 1;              // of each host
     TuneWhen tune = TuneWhen::never;
     bool stays = true;               // who has done its work waits for the others before it leaves
   };

@@ -39,6 +39,7 @@ std::vector<Seen> simulated(TuneWhen when, uint64_t seed) {
       sim,
       {.wires = std::make_shared<FlowWires>(sim, NetModel(), nodes),
        .body = [&](Fabric& fabric, World& world) { return sum_over_hosts(fabric, world, seen); },
+       .cores = 2,
        .tune = when});
   const auto ran = sim.run(run_gang(*gang), 10min);
   REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
