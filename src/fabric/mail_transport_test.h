@@ -29,7 +29,7 @@ struct PostOffice {
 
 class MailTransport final : public Transport {
  public:
-  MailTransport(World& world, PostOffice& office, uint32_t rank, MutableBytes heap)
+  MailTransport(World& world, PostOffice& office, uint32_t rank, MutableBytes heap = {})
       : world_(world), office_(office), rank_(rank) {
     office.heaps[rank] = heap;
   }
@@ -53,6 +53,10 @@ class MailTransport final : public Transport {
   }
   std::vector<uint32_t> left() const override {
     return {office_.left[rank_].begin(), office_.left[rank_].end()};
+  }
+  std::optional<uint32_t> left_in(uint64_t scope) const override {
+    const auto found = office_.refused.find({rank_, scope});
+    return found == office_.refused.end() ? std::nullopt : found->second.left;
   }
   std::vector<uint32_t> linked() const override { return {}; }
 
