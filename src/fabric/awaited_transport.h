@@ -32,6 +32,9 @@ class AwaitedTransport final : public Transport {
     return transport_.refuse(std::move(ranks), std::move(refusal));
   }
   std::vector<uint32_t> left() const override { return transport_.left(); }
+  std::optional<uint32_t> left_in(uint64_t scope) const override {
+    return transport_.left_in(scope);
+  }
   std::vector<uint32_t> linked() const override { return transport_.linked(); }
 
   Task<Result<void>> send(uint32_t rank, Tag tag, Bytes bytes, Priority priority) override {

@@ -182,9 +182,9 @@ class Fabric::Joining final : public Pending {
 
   // Who has left this epoch does not come back in it, nor is it replaced.
   Result<bool> met(Result<bool> advanced) const {
-    if (!advanced && advanced.error().code() == Code::unavailable && !fabric_.left_.empty())
-      return fail(Code::not_found, "ranks {} have finished and left; there is nothing to join",
-                  fmt::join(fabric_.left_, ", "));
+    if (!advanced && advanced.error().code() == Code::unavailable && fabric_.first_left_)
+      return fail(Code::not_found, "rank {} has finished and left; there is nothing to join",
+                  *fabric_.first_left_);
     return advanced;
   }
 
@@ -220,7 +220,7 @@ class Fabric::Joining final : public Pending {
     fabric_.next_group_ = 0;
     fabric_.made_.clear();
     fabric_.wide_groups_.clear();
-    fabric_.left_.clear();
+    fabric_.first_left_.reset();
     fabric_.epoch_ = epoch;
     board.epoch.store(epoch);
     for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) fabric_.ring(slot);
@@ -425,8 +425,8 @@ Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, s
     return fail(Code::invalid, "rank {} is not in the group it asks for", rank());
   const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
   const uint64_t key = key_of(epoch_, ranks, ordinal);
-  for (const uint32_t member : ranks)
-    if (left_.contains(member)) return fail(left_error(member));
+  if (first_left_ && std::ranges::binary_search(sorted, *first_left_))
+    return fail(left_error(*first_left_));
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
   TRY_DO(made->claim());
   return made;
@@ -449,12 +449,17 @@ Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uin
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }
 
+void Fabric::heard_left(uint32_t rank) {
+  if (!first_left_) first_left_ = rank;
+}
+
 std::vector<uint32_t> Fabric::lost() const {
+  if (first_left_ && !over()) return {*first_left_};
   tutti_control_dead dead;
   tutti_control_read_lost(&page_of(options_.slot), epoch_, &dead);
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
-    if (tutti_control_is_dead(&dead, peers_[rank].process) != 0 || left_.contains(rank)) {
+    if (tutti_control_is_dead(&dead, peers_[rank].process) != 0) {
       ranks.push_back(rank);
       continue;
     }

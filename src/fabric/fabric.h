@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -103,7 +102,8 @@ class Fabric {
   // On which machine a rank is, in this epoch: a number that only tells whether it is the same.
   uint32_t node_of(uint32_t rank) const { return nodes_.empty() ? 0 : nodes_[rank]; }
 
-  // Ranks of the epoch that died since join(), as far as is known.
+  // Ranks of the epoch that died since join(), as far as is known; or the one that left, while the
+  // epoch goes on. Who leaves for that reason is nobody's loss.
   std::vector<uint32_t> lost() const;
 
   // Waits until it is done, the epoch is over, or the time is up.
@@ -137,7 +137,7 @@ class Fabric {
   // That a group is given up; leave() waits until they know.
   void tell_others(std::vector<uint32_t> ranks, Refusal refusal);
   void tell_of_leave();
-  void heard_left(const std::vector<uint32_t>& ranks) { left_.insert(ranks.begin(), ranks.end()); }
+  void heard_left(uint32_t rank);
   Result<void> check(const Pending& pending, Instant deadline);
   Result<void> wait_for_end(Pending& pending, Instant deadline);
   Task<Result<void>> wait_for_end(World& world, Pending& pending, Instant deadline);
@@ -159,7 +159,7 @@ class Fabric {
   std::unique_ptr<Joining> joining_;  // while it is not done
   std::shared_ptr<Group> world_;
   std::vector<std::shared_ptr<Group>> wide_groups_;  // of several hosts, the world apart
-  std::set<uint32_t> left_;                          // those of other hosts who have
+  std::optional<uint32_t> first_left_;               // for which a call failed
   std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
   uint32_t next_group_ = 0;
   std::vector<std::shared_ptr<EngineJob>> telling_;

@@ -250,7 +250,7 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
     const uint32_t failed = member.board->failed.load(std::memory_order_acquire);
     if (i != index_ && failed != 0 && static_cast<int32_t>(call - failed) >= 0 &&
         member.board->key.load(std::memory_order_acquire) == key_) {
-      if (member.board->failed_left != kNobodyLeft) fabric_.heard_left({member.board->failed_left});
+      if (member.board->failed_left != kNobodyLeft) fabric_.heard_left(member.board->failed_left);
       broken_ = Error(
           static_cast<Code>(member.board->failed_code),
           fmt::format("rank {} gave up group {}: {}", member.rank, name_, member.board->failure));
@@ -282,6 +282,7 @@ Error Group::give_up(Error error, uint32_t call, std::optional<uint32_t> left) {
   fabric_.flight_.give_up(place_, text);
   ring_all();
   broken_ = error;
+  if (left) fabric_.heard_left(*left);
   if (wide()) fabric_.tell_others(elsewhere(), refusal(call, error, left));
   return error;
 }

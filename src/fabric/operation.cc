@@ -385,11 +385,8 @@ Result<bool> Operation::step() {
 // Why the engine did not do its part. What others cannot do either they are told.
 Error Operation::wide_error() {
   const Error error = job_->result().error();
-  group_.fabric_.heard_left(wide_->left());
-  for (const uint32_t rank : wide_->left())
-    for (const Group::Member& member : group_.members_)
-      if (member.rank == rank && error.code() == Code::unavailable)
-        return group_.give_up(error, call_number_, rank);
+  if (error.code() == Code::unavailable && wide_->left())
+    return group_.give_up(error, call_number_, wide_->left());
   return error.code() == Code::invalid ? group_.give_up(error, call_number_) : error;
 }
 

@@ -61,6 +61,11 @@ const Error* Epoch::refusal(Tag tag) const {
   return &found->second.why;
 }
 
+std::optional<uint32_t> Epoch::left_in(uint64_t scope) const {
+  const auto found = refused_.find(scope);
+  return found == refused_.end() ? std::nullopt : found->second.left;
+}
+
 std::vector<uint32_t> Epoch::linked() const {
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < callers_.size(); ++rank)

@@ -24,6 +24,7 @@ class Epoch final : public EpochState, public Doorkeeper {
   void refuse_here(const Refusal& refusal) override;
   const Error* refusal(Tag tag) const;
   const std::set<uint32_t>& left() const { return left_; }
+  std::optional<uint32_t> left_in(uint64_t scope) const;
   std::vector<uint32_t> linked() const;
   // Calls under way, by tag; they may end after the epoch.
   using Calls = std::multimap<Tag, Errand*>;

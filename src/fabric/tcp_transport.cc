@@ -215,6 +215,10 @@ std::vector<uint32_t> TcpTransport::left() const {
   return {epoch_->left().begin(), epoch_->left().end()};
 }
 
+std::optional<uint32_t> TcpTransport::left_in(uint64_t scope) const {
+  return epoch_ == nullptr ? std::nullopt : epoch_->left_in(scope);
+}
+
 std::vector<uint32_t> TcpTransport::linked() const {
   return epoch_ == nullptr ? std::vector<uint32_t>() : epoch_->linked();
 }

@@ -88,6 +88,7 @@ class TcpTransport final : public Transport {
   void end_epoch(Error why) override;
   Task<void> refuse(std::vector<uint32_t> ranks, Refusal refusal) override;
   std::vector<uint32_t> left() const override;
+  std::optional<uint32_t> left_in(uint64_t scope) const override;
   std::vector<uint32_t> linked() const override;
 
   // A message that is small is stored where nobody receives it yet, up to a limit per rank: beyond

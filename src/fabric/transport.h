@@ -53,6 +53,8 @@ class Transport {
   virtual Task<void> refuse(std::vector<uint32_t> ranks, Refusal refusal) = 0;
   // Who has left, as refusals of this epoch said.
   virtual std::vector<uint32_t> left() const = 0;
+  // For whose leave calls of this scope are refused, if that is why.
+  virtual std::optional<uint32_t> left_in(uint64_t scope) const = 0;
   // With whom there is a connection, ours or theirs.
   virtual std::vector<uint32_t> linked() const = 0;
 

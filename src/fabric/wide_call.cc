@@ -253,7 +253,7 @@ Task<Result<void>> WideCall::run() {
   scope.spawn(compare_calls());
   scope.spawn(detail::keep_result(work(), worked));
   auto joined = co_await scope.join();
-  left_ = transport_.left();
+  left_ = transport_.left_in(options_.scope);
   if (!joined) co_return joined;
   if (!*worked && worked->error().code() == Code::invalid) {
     auto why = co_await hear_why();

@@ -61,8 +61,8 @@ class WideCall {
   void finish();
   // Ranks elsewhere for which it waits, from any thread.
   std::vector<uint32_t> awaited() const { return transport_.awaited(); }
-  // When it is done: who had left.
-  const std::vector<uint32_t>& left() const { return left_; }
+  // When it is done: for whose leave it failed.
+  std::optional<uint32_t> left() const { return left_; }
 
  private:
   // What we have joined for a member of another host.
@@ -117,7 +117,7 @@ class WideCall {
   const GroupHosts& hosts_;
   const Call& call_;
   std::unique_ptr<FarReshard> far_;
-  std::vector<uint32_t> left_;
+  std::optional<uint32_t> left_;
   std::vector<NodeFold> folds_;
   std::vector<std::vector<LaneRange>> nodes_;         // by host
   std::vector<std::vector<std::byte>> scratch_;       // of joined nodes
