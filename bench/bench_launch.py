@@ -95,7 +95,8 @@ class Launcher:
             if code != 0:
                 raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
             return self.took_ms((time.perf_counter() - start) * 1e3)
-        raise Hung(f"{' '.join(self.command)}: hung {self.most_tries} times in a row")
+        words = f"did not end within {self.patience_s:g} s, {self.most_tries} times in a row"
+        raise Hung(f"{' '.join(self.command)}: {words}")
 
     def hung(self) -> str | None:
         return f"theirs hung in {self.hangs} of {self.tries} tries" if self.hangs else None

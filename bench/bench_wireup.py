@@ -24,9 +24,11 @@ from bench_launch import MPIRUN, MPIRUN_FLAGS, TORCH, Launcher, against
 from common import ROOT, Case, Missing, bench_program, build, debian_peer, progress, python_peer
 
 RANKS = 32
-QUICK_RANKS = 8  # 32 take torchrun a minute
+QUICK_RANKS = 8
+QUICK_PYTHON_RANKS = 4  # 32 take torchrun a minute
 GATE_BYTES = 64 + 16 * 1024  # as gate.h has it
-PATIENCE_S, QUICK_PATIENCE_S = 180, 20
+PATIENCE_S = 180
+QUICK_PATIENCE_S = 30  # of torchrun; of mpirun a third
 PEERS = Path(__file__).with_name("peers")
 
 
@@ -112,7 +114,9 @@ def barrier(ranks: int, rounds: int, patience_s: float, folder: Path) -> Iterato
     yield against(case, "Open MPI: MPI_Init, barrier", ours, theirs, rounds)
 
 
-def first_sum(ranks: int, rounds: int, patience_s: float, folder: Path) -> Iterator[Case]:
+def first_sum(
+    ranks: int, rounds: int, patience_s: float, tries: int, folder: Path
+) -> Iterator[Case]:
     tutti = build("tutti", "_core") / "tutti"
     mine = [tutti, "run", "-n", str(ranks), "--", sys.executable, ROOT / "bench/wireup_worker.py"]
     environment = {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
@@ -123,18 +127,19 @@ def first_sum(ranks: int, rounds: int, patience_s: float, folder: Path) -> Itera
         theirs = python
     else:
         command = [python.parent / "torchrun", "--nproc-per-node", str(ranks)]
-        command += ["--master-port", "0", PEERS / "gloo_wireup.py"]
+        command += ["--standalone", PEERS / "gloo_wireup.py"]
         own = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         theirs = FirstSum(command, ranks, folder / "theirs", own)
-        theirs.patience_s, theirs.most_tries = patience_s, 2
+        theirs.patience_s, theirs.most_tries = patience_s, tries
     case = f"first all-reduce, {ranks} Python ranks"
     yield against(case, "torchrun, Gloo", ours, theirs, rounds)
 
 
 def run(quick: bool) -> Iterator[Case]:
-    ranks = QUICK_RANKS if quick else RANKS
     patience_s = QUICK_PATIENCE_S if quick else PATIENCE_S
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        yield from barrier(ranks, 2 if quick else 9, patience_s, folder)
-        yield from first_sum(ranks, 1 if quick else 3, patience_s, folder)
+        ranks, rounds = (QUICK_RANKS, 2) if quick else (RANKS, 9)
+        yield from barrier(ranks, rounds, patience_s / 3, folder)
+        ranks, rounds = (QUICK_PYTHON_RANKS, 1) if quick else (RANKS, 3)
+        yield from first_sum(ranks, rounds, patience_s, 1 if quick else 2, folder)
