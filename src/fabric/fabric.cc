@@ -26,6 +26,7 @@ constexpr Duration kLongestSleep = 20ms;
 constexpr Duration kFinishedPatience = 2s;
 // Told one by one that we leave, whether there is a connection or not.
 constexpr size_t kFewRanks = 16;
+constexpr Duration kLeavePause = 100us;  // between looks whether they know
 // Before the cluster is asked again who is where.
 constexpr Duration kWiringPause = 10ms;
 
@@ -304,16 +305,29 @@ Fabric::Fabric(Parking& parking, FabricOptions options, std::unique_ptr<Heap> he
 
 Fabric::~Fabric() { leave(); }
 
+void Fabric::begin_to_leave() {
+  if (epoch_ == 0) return;
+  if (world_ != nullptr && world_->wide() && !over()) tell_of_leave();
+  epoch_ = 0;
+  board().left.store(1);
+  flight_.leave();
+  board().epoch.store(0);
+  for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
+}
+
 void Fabric::leave() {
-  if (epoch_ != 0) {
-    if (world_ != nullptr && world_->wide() && !over()) tell_of_leave();
-    epoch_ = 0;
-    board().left.store(1);
-    flight_.leave();
-    board().epoch.store(0);
-    for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
-  }
+  begin_to_leave();
   for (const auto& job : std::exchange(telling_, {})) job->wait();
+}
+
+Task<void> Fabric::leave(World& world) {
+  begin_to_leave();
+  for (const auto& job : std::exchange(telling_, {})) {
+    while (!job->done()) {
+      auto slept = co_await world.clock().sleep(kLeavePause);
+      if (!slept) co_return;
+    }
+  }
 }
 
 // Those of other hosts who are connected with us, or all if they are few: who waits for us in a

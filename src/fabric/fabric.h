@@ -80,6 +80,7 @@ class Fabric {
 
   // Takes part no longer; whoever waits for us is told. The destructor does it too.
   void leave();
+  Task<void> leave(World& world);
 
   uint64_t epoch() const { return epoch_; }
   uint32_t rank() const { return options_.rank; }
@@ -136,6 +137,7 @@ class Fabric {
   void ring_ourselves();
   // That a group is given up; leave() waits until they know.
   void tell_others(std::vector<uint32_t> ranks, Refusal refusal);
+  void begin_to_leave();
   void tell_of_leave();
   void heard_left(uint32_t rank);
   Result<void> check(const Pending& pending, Instant deadline);

@@ -250,10 +250,13 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
     const uint32_t failed = member.board->failed.load(std::memory_order_acquire);
     if (i != index_ && failed != 0 && static_cast<int32_t>(call - failed) >= 0 &&
         member.board->key.load(std::memory_order_acquire) == key_) {
-      if (member.board->failed_left != kNobodyLeft) fabric_.heard_left(member.board->failed_left);
-      broken_ = Error(
-          static_cast<Code>(member.board->failed_code),
-          fmt::format("rank {} gave up group {}: {}", member.rank, name_, member.board->failure));
+      const uint32_t left = member.board->failed_left;
+      if (left != kNobodyLeft) fabric_.heard_left(left);
+      broken_ = left != kNobodyLeft
+                    ? left_error(left)
+                    : Error(static_cast<Code>(member.board->failed_code),
+                            fmt::format("rank {} gave up group {}: {}", member.rank, name_,
+                                        member.board->failure));
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();

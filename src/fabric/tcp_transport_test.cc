@@ -203,7 +203,7 @@ Task<void> out_of_bounds(TcpRanks& ranks) {
     CHECK(got.error().code() == Code::invalid);
   }
   Strides tile{.offset = 0, .run = 10};
-  tile.repeat(100, TcpRanks::kHeap / 99);
+  tile.repeat(100, TcpRanks::kHeap / 99 + 1);
   auto beyond = co_await ranks[0].get(1, tile, as_mutable_bytes(bytes));
   CHECK(beyond.error().code() == Code::invalid);
   auto put = co_await ranks[0].put(1, 5, as_bytes(bytes));

@@ -342,7 +342,7 @@ Task<void> SimGang::live(uint32_t rank, Process& process) {
     auto took_part = co_await take_part(rank, fabric, world);
     if (!took_part) co_return;
   }
-  fabric.leave();
+  co_await fabric.leave(world);
   if (process.wire != nullptr) co_await process.wire->close();
   ranks_[rank].left = true;
 }
