@@ -320,6 +320,11 @@ void Fabric::leave() {
   for (const auto& job : std::exchange(telling_, {})) job->wait();
 }
 
+void Fabric::was_killed() {
+  epoch_ = 0;
+  telling_.clear();
+}
+
 Task<void> Fabric::leave(World& world) {
   begin_to_leave();
   for (const auto& job : std::exchange(telling_, {})) {

@@ -81,6 +81,8 @@ class Fabric {
   // Takes part no longer; whoever waits for us is told. The destructor does it too.
   void leave();
   Task<void> leave(World& world);
+  // Of a simulated process that was killed: it takes no leave.
+  void was_killed();
 
   uint64_t epoch() const { return epoch_; }
   uint32_t rank() const { return options_.rank; }

@@ -160,6 +160,7 @@ void SimGang::bury(uint32_t number) {
   if (rank.life == nullptr) return;
   if (rank.life->engine != nullptr) rank.life->engine->die();
   rank.life->scope.kill();
+  if (rank.life->fabric != nullptr) rank.life->fabric->was_killed();
   rank.life->wire = nullptr;
   buried_.push_back(std::move(rank.life));
   if (rank.left) return;
