@@ -53,15 +53,14 @@ class DenseHeap {
     void* heap = mmap(nullptr, kHeapBytes + kHugePage, PROT_READ | PROT_WRITE, flags, -1, 0);
     void* spans = mmap(nullptr, kSpans * sizeof(Span), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (heap == MAP_FAILED || spans == MAP_FAILED) return false;
-    base_ = (reinterpret_cast<uintptr_t>(heap) + kHugePage - 1) / kHugePage * kHugePage;
-    madvise(reinterpret_cast<void*>(base_), kHeapBytes, MADV_HUGEPAGE);
+    const uintptr_t past = reinterpret_cast<uintptr_t>(heap) % kHugePage;
+    base_ = static_cast<std::byte*>(heap) + (past == 0 ? 0 : kHugePage - past);
+    madvise(base_, kHeapBytes, MADV_HUGEPAGE);
     spans_ = static_cast<Span*>(spans);
     size_ = kHeapBytes;
     return true;
   }
-  bool owns(const void* object) const {
-    return reinterpret_cast<uintptr_t>(object) - base_ < size_;
-  }
+  bool owns(const void* object) const { return offset_of(object) < size_; }
   uint64_t in_use() const { return in_use_; }
 
   // nullptr when all spans are used.
@@ -74,8 +73,8 @@ class DenseHeap {
     if (object != nullptr) {
       span.free = object->next;
     } else {
-      const uintptr_t at = base_ + number * kSpanBytes + span.begun++ * steps * kStep;
-      object = reinterpret_cast<Free*>(at);
+      std::byte* at = base_ + number * kSpanBytes + span.begun++ * steps * kStep;
+      object = new (at) Free{};
     }
     ++span.live;
     in_use_ += steps * kStep;
@@ -85,8 +84,7 @@ class DenseHeap {
   }
 
   void give_back(void* object) {
-    const auto number =
-        static_cast<uint32_t>((reinterpret_cast<uintptr_t>(object) - base_) / kSpanBytes);
+    const auto number = static_cast<uint32_t>(offset_of(object) / kSpanBytes);
     Span& span = spans_[number];
     in_use_ -= span.steps * kStep;
     span.free = new (object) Free{span.free};
@@ -99,6 +97,9 @@ class DenseHeap {
   }
 
  private:
+  size_t offset_of(const void* object) const {
+    return reinterpret_cast<uintptr_t>(object) - reinterpret_cast<uintptr_t>(base_);
+  }
   bool begin_span(size_t steps) {
     uint32_t number = empty_;
     if (number != 0) {
@@ -128,7 +129,7 @@ class DenseHeap {
     span.listed = false;
   }
 
-  uintptr_t base_ = 0;
+  std::byte* base_ = nullptr;
   size_t size_ = 0;  // 0 while it is not used
   Span* spans_ = nullptr;
   uint32_t used_ = 1;

@@ -241,7 +241,7 @@ Result<void> UcxCarrier::send_copy(UcxPeer& peer, const UcxHeader& header, std::
                             copy->bytes.data(), copy->bytes.size(), &param);
   if (UCS_PTR_IS_ERR(request)) return fail(ucx_error(*ucx_, UCS_PTR_STATUS(request), "send"));
   if (request == nullptr) return {};
-  copy.release();  // to on_copy_sent()
+  (void)copy.release();  // to on_copy_sent()
   began(peer);
   return {};
 }
