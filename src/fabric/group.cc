@@ -252,11 +252,10 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
         member.board->key.load(std::memory_order_acquire) == key_) {
       const uint32_t left = member.board->failed_left;
       if (left != kNobodyLeft) fabric_.heard_left(left);
-      broken_ = left != kNobodyLeft
-                    ? left_error(left)
-                    : Error(static_cast<Code>(member.board->failed_code),
-                            fmt::format("rank {} gave up group {}: {}", member.rank, name_,
-                                        member.board->failure));
+      broken_ = left != kNobodyLeft ? left_error(left)
+                                    : Error(static_cast<Code>(member.board->failed_code),
+                                            fmt::format("rank {} gave up group {}: {}", member.rank,
+                                                        name_, member.board->failure));
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();

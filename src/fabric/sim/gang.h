@@ -34,7 +34,7 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
     Duration news = 1ms;             // hosts hear of something within about this time
     uint32_t cores = 1;              // of each host
     TuneWhen tune = TuneWhen::never;
-    bool stays = true;               // who has done its work waits for the others before it leaves
+    bool stays = true;  // who has done its work waits for the others before it leaves
   };
 
   // The simulator, which holds on to it, outlives it.

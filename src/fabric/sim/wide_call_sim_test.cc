@@ -27,9 +27,9 @@ void on_hosts(const Shape& shape, SimGang::Body body) {
   Simulator sim({.seed = 3, .hosts = static_cast<uint32_t>(shape.size())});
   std::vector<uint32_t> nodes;
   for (uint32_t host = 0; host < shape.size(); ++host) nodes.insert(nodes.end(), shape[host], host);
-  const auto gang = SimGang::make(
-      sim, {.wires = std::make_shared<FlowWires>(sim, NetModel(), std::move(nodes)),
-            .body = std::move(body)});
+  const auto gang =
+      SimGang::make(sim, {.wires = std::make_shared<FlowWires>(sim, NetModel(), std::move(nodes)),
+                          .body = std::move(body)});
   const auto ran = sim.run(run_gang(*gang), 10min);
   REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
   CHECK(gang->losses() == 0);
