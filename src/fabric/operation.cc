@@ -51,7 +51,7 @@ std::string describe(const BoardCall& call, const Board& board) {
 }  // namespace
 
 Operation::Operation(Group& group, Call call, std::optional<TrialChoices> trial)
-    : group_(group), call_(std::move(call)), trial_(std::move(trial)) {}
+    : group_(group), call_(std::move(call)), trial_(trial) {}
 
 Operation::~Operation() {
   stop(running());
