@@ -63,9 +63,17 @@ class Launcher:
         self.tries = 0
         self.hangs = 0
 
+    def begin(self) -> None:
+        """Before every try."""
+
+    def took_ms(self, wall_ms: float) -> float:
+        """Of a try that ended well: what it took, if not from beginning to end."""
+        return wall_ms
+
     def milliseconds(self) -> float:
         for _ in range(self.most_tries):
             self.tries += 1
+            self.begin()
             start = time.perf_counter()
             process = subprocess.Popen(
                 self.command,
@@ -86,8 +94,9 @@ class Launcher:
                     process.wait()
             if code != 0:
                 raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
-            return (time.perf_counter() - start) * 1e3
-        raise Hung(f"{' '.join(self.command)}: hung {self.most_tries} times in a row")
+            return self.took_ms((time.perf_counter() - start) * 1e3)
+        words = f"did not end within {self.patience_s:g} s, {self.most_tries} times in a row"
+        raise Hung(f"{' '.join(self.command)}: {words}")
 
     def hung(self) -> str | None:
         return f"theirs hung in {self.hangs} of {self.tries} tries" if self.hangs else None

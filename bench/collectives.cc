@@ -3,6 +3,9 @@
 // Prints for each size the median over calls of the slowest rank's time, in microseconds. Every
 // rank rewrites its buffer before every call, and all meet before the clock starts;
 // peers/mpi_collectives.c measures in the same way.
+//
+// memcpy_… copies what a rank of that collective has to write, and read_write reads and writes as
+// much memory as an all_reduce in place must: what the machine can do at best.
 #include "collectives.h"
 
 #include <sched.h>
@@ -20,6 +23,7 @@
 #include "fabric/fold.h"
 #include "fabric/group.h"
 #include "measure.h"
+#include "rank/tuning_files.h"
 #include "world/real/parking.h"
 
 namespace {
@@ -61,6 +65,14 @@ void bind_to_core(uint32_t rank, uint32_t ranks) {
   sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
+// Each line read and written once: with all ranks 2pN bytes.
+void read_and_write(std::byte* data, uint64_t elements) {
+  static const FoldTree kTwice = FoldTree::plain(2);
+  const std::byte* sources[] = {data, data};
+  std::byte* targets[] = {data};
+  fold(kTwice, {.sources = sources, .targets = targets, .elements = elements});
+}
+
 struct Rank {
   Fabric& fabric;
   Group& world;
@@ -79,7 +91,7 @@ struct Rank {
     if (what == "all_reduce_shared" || what == "all_gather_shared") {
       output = or_die(world.allocate_shared(bytes));
       call.shared_output = true;
-    } else if (what != "all_reduce" && what != "broadcast") {
+    } else if (what != "all_reduce" && what != "broadcast" && what != "read_write") {
       output = room(fabric, bytes);
     }
     call.input = input;
@@ -107,7 +119,9 @@ struct Rank {
       rewrite(reinterpret_cast<float*>(input), written, i);
       or_die(world.run({.kind = CallKind::barrier}));
       const uint64_t start = now_ns();
-      if (copies) {
+      if (what == "read_write") {
+        read_and_write(input, elements);
+      } else if (copies) {
         copy_bytes(output, input, copied * 4, copied * 8 * ranks >= (24U << 20));
       } else {
         or_die(world.run(call));
@@ -146,13 +160,16 @@ int main(int argc, char** argv) {
     }
     bind_to_core(rank, ranks);
     RealParking parking;
+    TuningFiles tunings;  // as a program that tutti starts has it
     auto fabric = or_die(Fabric::open(parking, {.heap = std::make_unique<PlainMapping>(heap),
                                                 .control = std::make_unique<PlainMapping>(control),
                                                 .slot = rank,
                                                 .gang = 1,
                                                 .rank = rank,
                                                 .world_size = ranks,
-                                                .cores = std::thread::hardware_concurrency()}));
+                                                .cores = std::thread::hardware_concurrency(),
+                                                .tune = TuneWhen::lazily,
+                                                .tunings = &tunings}));
     or_die(fabric->join(30s));
     Rank self{*fabric, *fabric->world(), argv[2], times};
     for (int i = 3; i < argc; ++i) self.measure(std::strtoull(argv[i], nullptr, 10));

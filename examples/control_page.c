@@ -21,11 +21,11 @@ int main(void) {
     tutti_control_progress(page);
     tutti_control_wait(page, seen, 10 * 1000 * 1000);  // stands for a step of work
   }
-  tutti_control_dead dead;
-  tutti_control_read_dead(page, &dead);
-  for (uint32_t i = 0; i < dead.count; ++i)
-    printf("dead: %u-%u\n", tutti_control_first(dead.ranges[i]),
-           tutti_control_last(dead.ranges[i]));
+  tutti_control_dead lost;
+  tutti_control_read_lost(page, epoch, &lost);
+  for (uint32_t i = 0; i < lost.count; ++i)
+    printf("lost: %u-%u\n", tutti_control_first(lost.ranges[i]),
+           tutti_control_last(lost.ranges[i]));
   tutti_control_unmap(page);
   return 0;
 }

@@ -92,12 +92,37 @@ DType known_dtype(const AnyArray& array) {
 }  // namespace
 
 PythonFabric::PythonFabric(double timeout_s, std::string transport, uint32_t streams,
-                           bool checksums, bool encrypt)
-    : rank_(value_or_raise(tutti::RankFabric::open({.timeout = seconds(timeout_s),
-                                                    .transport = std::move(transport),
-                                                    .streams = streams,
-                                                    .checksums = checksums,
-                                                    .encrypt = encrypt}))) {}
+                           bool checksums, bool encrypt, const std::optional<std::string>& tune) {
+  tutti::RankFabricOptions options{.timeout = seconds(timeout_s),
+                                   .transport = std::move(transport),
+                                   .streams = streams,
+                                   .checksums = checksums,
+                                   .encrypt = encrypt};
+  if (tune) options.tune = value_or_raise(tutti::parse_tune_when(*tune));
+  rank_ = value_or_raise(tutti::RankFabric::open(std::move(options)));
+}
+
+// As tutti.fabric shows it.
+nb::dict PythonFabric::tuning() {
+  const std::scoped_lock lock(mutex_);
+  const tutti::Tuning& now = fabric().tuning();
+  const auto ways = [](const tutti::RailWays& some) {
+    nb::dict by_size;
+    for (size_t i = 0; i < some.size(); ++i) {
+      const nb::object most =
+          i < tutti::kRailBytes.size() ? nb::cast(tutti::kRailBytes[i]) : nb::none();
+      by_size[most] = std::string(tutti::rail_way_name(some[i]));
+    }
+    return by_size;
+  };
+  nb::dict shown;
+  shown["origin"] = std::string(tutti::tuning_origin_name(now.origin));
+  shown["small_bytes"] = now.small_bytes;
+  shown["stream_bytes"] = now.stream_bytes;
+  shown["reduces"] = ways(now.reduces);
+  shown["gathers"] = ways(now.gathers);
+  return shown;
+}
 
 // In slices, so that Ctrl-C is heard.
 void PythonFabric::wait_sliced(Duration timeout,
@@ -323,13 +348,13 @@ void bind_fabric(nb::module_& module) {
   nb::class_<PythonFabric>(module, "Fabric", "This rank among those that share its memory.")
       .def_static(
           "open",
-          [](double timeout, std::string transport, uint32_t streams, bool checksums,
-             bool encrypt) {
+          [](double timeout, std::string transport, uint32_t streams, bool checksums, bool encrypt,
+             const std::optional<std::string>& tune) {
             return std::make_shared<PythonFabric>(timeout, std::move(transport), streams, checksums,
-                                                  encrypt);
+                                                  encrypt, tune);
           },
           nb::arg("timeout"), nb::arg("transport"), nb::arg("streams"), nb::arg("checksums"),
-          nb::arg("encrypt"))
+          nb::arg("encrypt"), nb::arg("tune") = nb::none())
       .def("join", &PythonFabric::join, nb::arg("timeout"))
       .def("leave", &PythonFabric::leave)
       .def("empty", &PythonFabric::empty, nb::arg("bytes"))
@@ -338,6 +363,7 @@ void bind_fabric(nb::module_& module) {
       .def_prop_ro("rank", [](PythonFabric& self) { return self.fabric().rank(); })
       .def_prop_ro("size", [](PythonFabric& self) { return self.fabric().world_size(); })
       .def_prop_ro("epoch", [](PythonFabric& self) { return self.fabric().epoch(); })
+      .def_prop_ro("tuning", &PythonFabric::tuning)
       .def("world",
            [](const std::shared_ptr<PythonFabric>& self) {
              return CallableGroup{{self, self->fabric().world()}};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "rank/rank_fabric.h"
 #include "train/vault.h"
@@ -19,12 +20,13 @@ class Group;
 class PythonFabric : public std::enable_shared_from_this<PythonFabric> {
  public:
   PythonFabric(double timeout_s, std::string transport, uint32_t streams, bool checksums,
-               bool encrypt);
+               bool encrypt, const std::optional<std::string>& tune);
 
   void join(double timeout_s);
   void leave();
   nanobind::object empty(uint64_t bytes);
   bool holds(const nanobind::ndarray<nanobind::device::cpu>& array);
+  nanobind::dict tuning();
 
   tutti::Fabric& fabric() { return rank_->fabric(); }
   // Opened at its first use, after join().

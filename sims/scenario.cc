@@ -19,7 +19,7 @@ constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,          &kEv
                                           &kReplays,       &kExchange,      &kSpares,
                                           &kScale,         &kTurnaround,    &kServices,
                                           &kStuck,         &kWirePartition, &kWireSlowReader,
-                                          &kWireReset};
+                                          &kWireReset,     &kFabric,        &kFabricTcp};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

@@ -1,4 +1,5 @@
-// Every scenario there is, each in the file of its name (wire.cc and launch.cc have several).
+// Every scenario there is, each in the file of its name (wire.cc, launch.cc and fabric.cc have
+// several).
 #pragma once
 
 #include "sims/scenario.h"
@@ -26,6 +27,8 @@ extern const Scenario kScale;
 extern const Scenario kTurnaround;
 extern const Scenario kServices;
 extern const Scenario kStuck;
+extern const Scenario kFabric;
+extern const Scenario kFabricTcp;
 extern const Scenario kEventLog;
 extern const Scenario kWirePartition;
 extern const Scenario kWireSlowReader;

@@ -7,6 +7,9 @@ import pytest
 from cluster_tools import Cluster, Machine
 from run_tools import Marked
 
+# What is measured beside other tests would be kept for the user's own programs.
+os.environ["TUTTI_FABRIC_TUNE"] = "off"
+
 
 @pytest.fixture
 def gang() -> Iterator[Marked]:

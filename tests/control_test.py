@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def test_a_program_in_c_sees_its_siblings_death(keeper: Keeper, example: Path) -
     assert keeper.exit()[2] == [2]
     assert page.aborted
     assert page.dead == {2}
-    assert read_all(out) == "dead: 2-2\n"
+    assert read_all(out) == "lost: 2-2\n"
     assert keeper.exit()[4] == [0]
 
 
@@ -125,6 +126,25 @@ def test_memory_that_is_no_page_is_refused() -> None:
     os.ftruncate(fd, 4 * PAGE)
     with pytest.raises(tutti.Error, match="no control page at 2048"):
         tutti.control.Page(fd, 2 * PAGE)
+    os.close(fd)
+
+
+def test_who_died_and_is_back_is_lost_to_earlier_epochs() -> None:
+    fd = os.memfd_create("page")
+    words = [0] * 128
+    words[0] = tutti.control.MAGIC | 1 << 32
+    words[5] = 1  # one range of dead
+    words[6] = 2  # two of who is back
+    words[16] = 3 | 4 << 32
+    words[126:128] = 7, 5 | 5 << 32
+    words[124:126] = 9, 2 | 3 << 32
+    os.write(fd, struct.pack("<128Q", *words))
+    page = tutti.control.Page(fd, 0)
+    assert page.dead == {3, 4}
+    assert page.lost(6) == {2, 3, 4, 5}
+    assert len(page.lost(6)) == 4
+    assert page.lost(7) == {2, 3, 4}
+    assert page.lost(9) == {3, 4}
     os.close(fd)
 
 

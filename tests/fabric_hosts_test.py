@@ -104,9 +104,83 @@ def test_a_death_on_one_host_is_heard_on_all_and_the_gang_goes_on(
     out, err = running.communicate(timeout=60)
     assert running.returncode == 0, out + err + hosts.head.logs()
     lines = sorted(out.splitlines())
-    assert [line[:8] for line in lines if "lost" in line] == [f"[{rank}] lost" for rank in range(5)]
-    assert "[4] lost 5" in lines  # on its host
+    assert [line for line in lines if "lost" in line] == [f"[{rank}] lost 5" for rank in range(5)]
     assert [line for line in lines if "goes on" in line] == [f"[{r}] goes on" for r in range(6)]
+
+
+def test_a_reshard_over_hosts_is_the_one_of_one_host(hosts: Cluster) -> None:
+    script = """
+from tutti.fabric import Layout, Mesh, plan
+mesh = Mesh({"a": 3, "b": 2})
+whole = np.random.default_rng(1).standard_normal((1501, 700)).astype(np.float32)
+tiles = Layout(whole.shape, mesh, {0: "a", 1: "b"})
+columns = Layout(whole.shape, mesh, {1: ("b", "a")})
+sums = Layout(whole.shape, mesh, {0: "b"}, partial="a")
+state = plan({"w": (tiles, columns, ("f32", "f64")), "s": (sums, columns)})
+w = np.ascontiguousarray(whole[tiles.box(rank)])
+s = whole[sums.box(rank)] * np.float32(1 + 0.1 * rank)
+new = world.reshard({"w": (w, w.astype(np.float64) * 3), "s": s}, state)
+expected = whole[columns.box(rank)]
+assert (new["w"][0] == expected).all()
+assert (new["w"][1] == expected.astype(np.float64) * 3).all()
+print(f"{tutti.hash64(np.ascontiguousarray(new['s'])):x}")
+"""
+    alone = [sys.executable, "-c", PRELUDE + script]
+    one = hosts.head.well("run", "--local", "-n", "6", "--", *alone).splitlines()
+    assert len(one) == 6
+    assert sorted(one) == run(hosts, 6, script)
+
+
+def test_who_waits_for_a_rank_of_another_host_that_has_ended_is_told(hosts: Cluster) -> None:
+    script = """
+world.all_reduce(np.ones(10, np.float32))
+if rank == 5:
+    sys.exit()
+try:
+    world.all_reduce(np.ones(10, np.float32))
+except tutti.fabric.PeerLost as lost:
+    print("told", *lost.ranks, flush=True)
+"""
+    assert run(hosts, 6, script) == [f"[{rank}] told 5" for rank in range(5)]
+
+
+ONE_ON_EACH = """
+name = "stopped"
+
+[gang.worker]
+count = 3
+slots = 2
+command = ["{python}", "stopped.py"]
+"""
+
+
+def test_who_waits_for_a_rank_that_is_stopped_is_told_for_whom_and_it_goes_on(
+    hosts: Cluster, tmp_path: Path
+) -> None:
+    script = """
+world.barrier()
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGSTOP)
+pending = world.all_reduce(x := np.ones(300_000, np.float32), wait=False)
+if rank != 2:
+    try:
+        pending.wait(0.5)
+    except tutti.fabric.TimedOut as late:
+        assert "ranks 2 of other hosts" in str(late), late
+        tutti.control.page().step = 1
+pending.wait()
+assert (x == size).all()
+print("well")
+"""
+    (tmp_path / "stopped.py").write_text(PRELUDE + script)
+    (tmp_path / "job.toml").write_text(ONE_ON_EACH.format(python=sys.executable))
+    running = hosts.head.start("run", "job.toml", cwd=tmp_path)
+    told = [1, 1, 0]
+    wait_until(lambda: [each.get("step", 0) for each in processes(hosts)] == told, "they are told")
+    hosts.head.well("signal", "1", "CONT", "--rank", "worker/2")
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 0, out + err + hosts.head.logs()
+    assert sorted(out.splitlines()) == [f"[{rank}] well" for rank in range(3)]
 
 
 def test_the_example_has_the_same_bits_on_three_hosts_with_a_kill(hosts: Cluster) -> None:

@@ -159,6 +159,48 @@ def example(*words: str) -> list[str]:
     return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]
 
 
+def test_a_tuning_is_kept_for_the_next_program_and_measured_anew_when_it_is_damaged(
+    tmp_path: Path,
+) -> None:
+    script = """
+x = np.full(1 << 19, rank + 1, np.float32)
+world.all_reduce(x)
+assert (x == 3).all() and 256 <= fabric.tuning["small_bytes"] <= 32768
+assert list(fabric.tuning["reduces"]) == [16384, 65536, 1048576, None]
+print(fabric.tuning["origin"])
+"""
+    command = [sys.executable, "-c", PRELUDE + script]
+
+    def origin(tune: str) -> str:
+        env = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path), "TUTTI_FABRIC_TUNE": tune}
+        told = {
+            line.split()[1]
+            for line in lines_of(run_tutti("--local", "-n", "2", "--", *command, env=env))
+        }
+        assert len(told) == 1  # all ranks have the same
+        return told.pop()
+
+    assert origin("off") == "defaults" and not list(tmp_path.iterdir())
+    assert origin("now") == "measured"
+    (kept,) = (tmp_path / "tutti/fabric").iterdir()
+    assert origin("auto") == "cached" and origin("off") == "defaults"
+    text = kept.read_text()
+    kept.write_text(text.replace('"small_bytes": ', '"small_bytes": 1'))
+    cores = os.cpu_count() or 1
+    assert origin("auto") == ("measured" if cores >= 2 else "defaults")
+    if cores >= 2:
+        assert origin("auto") == "cached"
+
+
+def test_a_word_that_is_no_way_to_tune_is_refused() -> None:
+    env = ENVIRONMENT | {"TUTTI_FABRIC_TUNE": "fast"}
+    command = [sys.executable, "-c", PRELUDE]
+    done = run_tutti("--local", "-n", "1", "--", *command, env=env)
+    assert done.returncode != 0
+    words = "TUTTI_FABRIC_TUNE: 'fast' is no way to tune the fabric; use off, auto or now"
+    assert words in done.stderr
+
+
 def digests_of(output: str) -> set[str]:
     return set(re.findall(r"digest (\w+)", output))
 

@@ -55,7 +55,9 @@ typedef struct tutti_control_page {
   uint32_t sequence;        // odd while the set of the dead is being written
   uint32_t dead_count;      // of `dead`
   uint32_t dead_truncated;  // not 0: there are more dead than the set says
-  uint64_t reserved_1[2];
+  uint32_t returned_count;  // of those who were lost and are back, at the end of `dead`
+  uint32_t reserved_1;
+  uint64_t reserved_3;
 
   // Written by the rank.
   uint64_t progress;  // grows whenever the rank gets somewhere
@@ -67,7 +69,8 @@ typedef struct tutti_control_page {
   uint32_t record_brief;   // so many of them, from the first, are enough for a short answer
   uint64_t reserved_2[3];
 
-  // Written by the keeper and the agent: first | last << 32, ascending.
+  // Written by the keeper and the agent: first | last << 32, ascending. From the end backwards, two
+  // words for each range that was lost and is back: the range, and before it the epoch since which.
   uint64_t dead[TUTTI_CONTROL_RANGES];
 } tutti_control_page;
 
@@ -81,6 +84,7 @@ TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, word) == 32, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, sequence) == 36, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, dead_count) == 40, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, dead_truncated) == 44, "layout");
+TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, returned_count) == 48, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, progress) == 64, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, step) == 72, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, phase) == 80, "layout");
@@ -90,7 +94,7 @@ TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_bytes) == 96, "layout")
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_brief) == 100, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, dead) == 128, "layout");
 
-// A copy of the set of the dead.
+// A copy of the set of the dead, or of the lost.
 typedef struct tutti_control_dead {
   uint32_t count;
   uint32_t truncated;
@@ -155,25 +159,41 @@ static inline void tutti_control_pause(void) {
 #endif
 }
 
-// The set of the dead at one moment. A writer that dies within its write leaves a set that says too
-// little until the next writer marks it as truncated: after enough looks it is read as it is.
-static inline void tutti_control_read_dead(const tutti_control_page* page,
-                                           tutti_control_dead* dead) {
-  dead->count = 0;
-  dead->truncated = 1;
+// Those who were lost to whoever is in this epoch, at one moment, in no order: the dead, and those
+// who died and are back in a later epoch. A writer that dies within its write leaves a set that
+// says too little until the next writer marks it as truncated: after enough looks it is read as it
+// is.
+static inline void tutti_control_read_lost(const tutti_control_page* page, uint64_t epoch,
+                                           tutti_control_dead* lost) {
+  lost->count = 0;
+  lost->truncated = 1;
   for (int look = 0; look <= TUTTI_CONTROL_LOOKS; ++look) {
     const uint32_t before = __atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE);
     if ((before & 1) != 0 && look < TUTTI_CONTROL_LOOKS) {
       tutti_control_pause();
       continue;
     }
-    dead->count = __atomic_load_n(&page->dead_count, __ATOMIC_ACQUIRE);
-    if (dead->count > TUTTI_CONTROL_RANGES) dead->count = TUTTI_CONTROL_RANGES;
-    dead->truncated = __atomic_load_n(&page->dead_truncated, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 0; i < dead->count; ++i)
-      dead->ranges[i] = __atomic_load_n(&page->dead[i], __ATOMIC_ACQUIRE);
+    uint32_t returned = __atomic_load_n(&page->returned_count, __ATOMIC_ACQUIRE);
+    lost->count = __atomic_load_n(&page->dead_count, __ATOMIC_ACQUIRE);
+    if (lost->count > TUTTI_CONTROL_RANGES) lost->count = TUTTI_CONTROL_RANGES;
+    if (returned > (TUTTI_CONTROL_RANGES - lost->count) / 2)
+      returned = (TUTTI_CONTROL_RANGES - lost->count) / 2;
+    lost->truncated = __atomic_load_n(&page->dead_truncated, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < lost->count; ++i)
+      lost->ranges[i] = __atomic_load_n(&page->dead[i], __ATOMIC_ACQUIRE);
+    for (uint32_t i = 1; i <= returned; ++i) {
+      const uint64_t* entry = &page->dead[TUTTI_CONTROL_RANGES - 2 * i];
+      if (__atomic_load_n(&entry[0], __ATOMIC_ACQUIRE) > epoch)
+        lost->ranges[lost->count++] = __atomic_load_n(&entry[1], __ATOMIC_ACQUIRE);
+    }
     if (__atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE) == before) return;
   }
+}
+
+// The set of the dead at one moment, ascending.
+static inline void tutti_control_read_dead(const tutti_control_page* page,
+                                           tutti_control_dead* dead) {
+  tutti_control_read_lost(page, UINT64_MAX, dead);
 }
 
 static inline uint32_t tutti_control_first(uint64_t range) { return (uint32_t)range; }

@@ -4,7 +4,7 @@
     epoch = page.epoch
     for step in steps:
         if page.over(epoch):  # cheap: look as often as you like
-            raise Restart(page.dead)
+            raise Restart(page.lost(epoch))
         page.step = step
         page.progress()
 
@@ -70,7 +70,9 @@ class _Layout(ctypes.LittleEndianStructure):
         ("sequence", ctypes.c_uint32),
         ("dead_count", ctypes.c_uint32),
         ("dead_truncated", ctypes.c_uint32),
-        ("reserved_1", ctypes.c_uint64 * 2),
+        ("returned_count", ctypes.c_uint32),
+        ("reserved_1", ctypes.c_uint32),
+        ("reserved_3", ctypes.c_uint64),
         ("progress", ctypes.c_uint64),
         ("step", ctypes.c_uint64),
         ("phase", ctypes.c_uint32),
@@ -116,19 +118,34 @@ class Page:
 
     @property
     def dead(self) -> RankSet:
-        """Those who have died, at one moment."""
+        """Those who have died and are not in the present epoch, at one moment."""
+        return self.lost(2**64 - 1)
+
+    def lost(self, epoch: int) -> RankSet:
+        """Those who were lost to whoever is in that epoch: the dead, and who is back in a later."""
         page = self._page
         for look in range(LOOKS + 1):
             before = page.sequence
             if before & 1 and look < LOOKS:
                 continue
             count = min(page.dead_count, MAX_RANGES)
-            packed = struct.unpack_from(f"<{2 * count}I", self._memory, self._dead_at)
+            returned = min(page.returned_count, (MAX_RANGES - count) // 2)
+            words = struct.unpack_from(f"<{MAX_RANGES}Q", self._memory, self._dead_at)
             truncated = page.dead_truncated != 0
             if page.sequence == before:
                 break
-        pairs = zip(packed[::2], packed[1::2], strict=True)
-        return RankSet(tuple(range(first, last + 1) for first, last in pairs), truncated)
+        packed = list(words[:count])
+        for i in range(1, returned + 1):
+            since, ranks = words[MAX_RANGES - 2 * i : MAX_RANGES - 2 * i + 2]
+            packed += [ranks] if since > epoch else []
+        pairs = sorted((ranks & 0xFFFFFFFF, ranks >> 32) for ranks in packed)
+        apart: list[range] = []
+        for first, last in pairs:
+            if apart and first <= apart[-1].stop:
+                apart[-1] = range(apart[-1].start, max(apart[-1].stop, last + 1))
+            else:
+                apart.append(range(first, last + 1))
+        return RankSet(tuple(apart), truncated)
 
     @property
     def step(self) -> int:

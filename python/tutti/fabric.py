@@ -228,9 +228,10 @@ class Fabric:
         checksums: bool = True,
         encrypt: bool = False,
         transport: str | None = None,
+        tune: str | None = None,
     ) -> None:
         self.timeout = timeout
-        self._core = _core.Fabric.open(timeout, transport or "", streams, checksums, encrypt)
+        self._core = _core.Fabric.open(timeout, transport or "", streams, checksums, encrypt, tune)
         self.rank: int = self._core.rank
         self.size: int = self._core.size
         self.world: Group
@@ -248,6 +249,13 @@ class Fabric:
     @property
     def epoch(self) -> int:
         return self._core.epoch
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        """What was chosen for this machine, the same for all ranks, and its `origin`: defaults,
+        cached, or measured by this program. No result depends on it.
+        """
+        return self._core.tuning
 
     @property
     def lost(self) -> list[int]:
@@ -305,17 +313,20 @@ def join(
     streams: int = 1,
     checksums: bool = True,
     encrypt: bool = False,
+    tune: str | None = None,
 ) -> Fabric:
     """This process's fabric: waits until all ranks of the gang have come.
 
-    `timeout` is that of every wait. The rest is for gangs on several hosts, and the same for all of
-    their ranks: the transport between them, "tcp" or "ucx" (else what TUTTI_FABRIC_TRANSPORT says,
-    else tcp), connections between two of them, whether what travels has checksums, and whether it
-    is encrypted. Calling it again gives the same one.
+    `timeout` is that of every wait. `transport`, `streams`, `checksums` and `encrypt` are for gangs
+    on several hosts, and the same for all of their ranks: what is between them, "tcp" or "ucx"
+    (else what TUTTI_FABRIC_TRANSPORT says, else tcp), connections between two of them, whether what
+    travels has checksums, and whether it is encrypted. `tune` is for rank 0 to say: "auto" uses
+    what was measured before, else measures in the first large all_reduce; "now" measures here;
+    "off" does neither. Without, TUTTI_FABRIC_TUNE says it. Calling join() again gives the same one.
     """
     global _joined
     if _joined is None:
-        _joined = Fabric(timeout, streams, checksums, encrypt, transport)
+        _joined = Fabric(timeout, streams, checksums, encrypt, transport, tune)
         atexit.register(_joined._core.leave)
     return _joined
 

@@ -76,6 +76,38 @@ class SetLock {
   bool stolen_ = false;
 };
 
+// Who was lost, and is back since an epoch.
+struct Returned {
+  uint64_t epoch = 0;
+  RankRange ranks;
+  bool operator==(const Returned&) const = default;
+};
+
+uint64_t* returned_entry(tutti_control_page& page, size_t index) {
+  return &page.dead[TUTTI_CONTROL_RANGES - 2 * (index + 1)];
+}
+
+std::vector<Returned> load_returned(tutti_control_page& page) {
+  std::vector<Returned> all;
+  const uint32_t most =
+      (TUTTI_CONTROL_RANGES - std::min(page.dead_count, TUTTI_CONTROL_RANGES)) / 2;
+  for (uint32_t i = 0; i < std::min(page.returned_count, most); ++i)
+    all.push_back({returned_entry(page, i)[0], unpack(returned_entry(page, i)[1])});
+  return all;
+}
+
+// The latest of them, as many as there is room for.
+void write_returned(tutti_control_page& page, std::vector<Returned> all, size_t dead) {
+  std::ranges::sort(all, std::ranges::greater{}, &Returned::epoch);
+  const size_t room = (TUTTI_CONTROL_RANGES - std::min<size_t>(dead, TUTTI_CONTROL_RANGES)) / 2;
+  all.resize(std::min({all.size(), room, size_t{kMostReturned}}));
+  for (size_t i = 0; i < all.size(); ++i) {
+    __atomic_store_n(&returned_entry(page, i)[0], all[i].epoch, __ATOMIC_RELEASE);
+    __atomic_store_n(&returned_entry(page, i)[1], pack(all[i].ranks), __ATOMIC_RELEASE);
+  }
+  __atomic_store_n(&page.returned_count, static_cast<uint32_t>(all.size()), __ATOMIC_RELEASE);
+}
+
 // Readers and those who steal the lock must find no stale range below the count. Every store is a
 // release: a reader that sees one of them sees the odd sequence too.
 void write_dead(tutti_control_page& page, const RankRanges& ranges) {
@@ -115,9 +147,11 @@ bool kills_another(const ControlChange& change, uint32_t rank) {
 
 }  // namespace
 
-RankRanges read_dead(const tutti_control_page& page) {
+RankRanges read_dead(const tutti_control_page& page) { return read_lost(page, UINT64_MAX); }
+
+RankRanges read_lost(const tutti_control_page& page, uint64_t epoch) {
   tutti_control_dead copy;
-  tutti_control_read_dead(&page, &copy);
+  tutti_control_read_lost(&page, epoch, &copy);
   RankRanges ranges;
   for (uint32_t i = 0; i < copy.count; ++i) ranges.push_back(unpack(copy.ranges[i]));
   return in_order(std::move(ranges));
@@ -166,32 +200,43 @@ void ControlPages::erase(uint64_t offset) {
   page.word = word + 1;
 }
 
+// With the lock.
+static void change_set(tutti_control_page& page, const ControlChange& change) {
+  std::vector<Returned> returned = load_returned(page);
+  RankRanges dead;
+  for (uint32_t i = 0; i < std::min(page.dead_count, TUTTI_CONTROL_RANGES); ++i)
+    dead.push_back(unpack(page.dead[i]));
+  if (change.clear) {
+    dead.clear();
+    __atomic_store_n(&page.dead_truncated, 0, __ATOMIC_RELEASE);
+  }
+  dead = in_order(std::move(dead));
+  for (const RankRange revived : change.revived) dead = without(dead, revived);
+  dead.insert(dead.end(), change.died.begin(), change.died.end());
+  dead.insert(dead.end(), change.gone.begin(), change.gone.end());
+  dead = without(in_order(std::move(dead)), {page.rank, page.rank});
+  for (const RankRange ranks : change.returned)
+    if (std::ranges::find(returned, Returned{change.epoch, ranks}) == returned.end())
+      returned.push_back({change.epoch, ranks});
+  __atomic_store_n(&page.returned_count, 0, __ATOMIC_RELEASE);  // both share one place
+  write_dead(page, dead);
+  write_returned(page, std::move(returned), dead.size());
+}
+
 // False when the page was busy. What needs no lock was done all the same; doing it again is no
 // harm.
 bool ControlPages::change(tutti_control_page& page, const ControlChange& change, bool steal) {
   const uint32_t rank = page.rank;
   const bool others_died = kills_another(change, rank);
-  const bool touches_set =
-      change.clear || !change.revived.empty() || !change.gone.empty() || others_died;
+  const bool touches_set = change.clear || !change.revived.empty() || !change.gone.empty() ||
+                           !change.returned.empty() || others_died;
   bool complete = true;
   {
     SetLock lock(page, steal && touches_set);
     complete = lock.held() || !touches_set;
     if (touches_set && lock.held()) {
       if (lock.stolen()) __atomic_store_n(&page.dead_truncated, 1, __ATOMIC_RELEASE);
-      RankRanges dead;
-      for (uint32_t i = 0; i < std::min(page.dead_count, TUTTI_CONTROL_RANGES); ++i)
-        dead.push_back(unpack(page.dead[i]));
-      if (change.clear) {
-        dead.clear();
-        __atomic_store_n(&page.dead_truncated, 0, __ATOMIC_RELEASE);
-      }
-      dead = in_order(std::move(dead));
-      for (const RankRange revived : change.revived) dead = without(dead, revived);
-      dead.insert(dead.end(), change.died.begin(), change.died.end());
-      dead.insert(dead.end(), change.gone.begin(), change.gone.end());
-      dead = without(in_order(std::move(dead)), {rank, rank});
-      write_dead(page, dead);
+      change_set(page, change);
     }
     // Within the lock when we have it: who begins an epoch and then reads the dead, and who marks
     // one as dead and then reads the epoch, cannot both miss the other.

@@ -37,7 +37,8 @@ struct ControlChange {
   RankRanges died;     // they enter it, but for a rank's own page, and the present epoch is over
   bool ends_older = false;  // epochs before `epoch` are over: deaths began it
   RankRanges gone;          // they enter the set, and end nothing: they are not in this epoch
-  bool clear = false;       // first of all the set of the dead becomes empty
+  RankRanges returned;  // they had died, and are in `epoch` again: who is not in it has lost them
+  bool clear = false;   // first of all the set of the dead becomes empty
 };
 
 class ControlPages {
@@ -77,7 +78,11 @@ class ControlPages {
 constexpr Duration kControlPause = 1ms;
 constexpr int kControlTries = 200;
 
-// The set of one page, at one moment.
+// Ranges of those who are back, in a page: whoever slept through more deaths is told of the last.
+constexpr uint32_t kMostReturned = 32;
+
+// The set of one page, at one moment; and who was lost to whoever is in an epoch.
 RankRanges read_dead(const tutti_control_page& page);
+RankRanges read_lost(const tutti_control_page& page, uint64_t epoch);
 
 }  // namespace tutti

@@ -47,6 +47,44 @@ TEST_CASE("pages are where they can be, and nowhere else") {
   CHECK(all.pages->find(kControlPageBytes) == nullptr);
 }
 
+TEST_CASE("who died and is back is lost to those of earlier epochs, and to no others") {
+  Pages all(3);
+  const ControlChange first{.epoch = 6, .ends_older = true, .returned = {{1, 1}}, .clear = true};
+  CHECK(all.pages->apply(first).empty());
+  CHECK(all.pages->apply(first).empty());  // told twice
+  const tutti_control_page& page = all.page(0);
+  CHECK(read_dead(page).empty());
+  CHECK(read_lost(page, 5) == RankRanges{{1, 1}});
+  CHECK(read_lost(page, 6).empty());
+  CHECK(page.returned_count == 1);
+  CHECK(all.pages
+            ->apply({.epoch = 8, .ends_older = true, .returned = {{2, 2}, {7, 9}}, .clear = true})
+            .empty());
+  CHECK(read_lost(page, 5) == RankRanges{{1, 2}, {7, 9}});  // who slept through both
+  CHECK(read_lost(page, 6) == RankRanges{{2, 2}, {7, 9}});
+  CHECK(read_lost(page, 8).empty());
+  all.died(2, 2);
+  CHECK(read_lost(page, 8) == RankRanges{{2, 2}});
+  CHECK(read_lost(page, 5) == RankRanges{{1, 2}, {7, 9}});
+  all.pages->apply({.epoch = 8, .revived = {{2, 2}}, .returned = {{2, 2}}});  // begun later in it
+  CHECK(read_dead(page).empty());
+}
+
+TEST_CASE("those who are back make room for the dead, the earliest first") {
+  Pages all(1);
+  for (uint32_t i = 0; i < 2 * kMostReturned; ++i)
+    all.pages->apply({.epoch = 6 + i, .returned = {{100 + 2 * i, 100 + 2 * i}}, .clear = true});
+  const tutti_control_page& page = all.page(0);
+  CHECK(page.returned_count == kMostReturned);
+  CHECK(read_lost(page, 0).front() == RankRange{100 + 2 * kMostReturned, 100 + 2 * kMostReturned});
+  for (uint32_t i = 0; i < TUTTI_CONTROL_RANGES - 3; ++i) all.died(1000 + 2 * i, 1000 + 2 * i);
+  CHECK(read_dead(page).size() == TUTTI_CONTROL_RANGES - 3);
+  CHECK(page.dead_truncated == 0);
+  const uint32_t last = 100 + 2 * (2 * kMostReturned - 1);
+  CHECK(read_lost(page, 0).front() == RankRange{last, last});
+  CHECK(read_lost(page, 0).size() == TUTTI_CONTROL_RANGES - 2);
+}
+
 TEST_CASE("an epoch that deaths began ends those before it, and not itself") {
   Pages all(3);
   all.died(1, 1);

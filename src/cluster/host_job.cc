@@ -7,8 +7,6 @@
 #include "cluster/end_descendants.h"
 
 namespace tutti {
-namespace {}  // namespace
-
 HostJob::HostJob(JobHost& host, uint64_t job)
     : host_(host),
       world_(host.world()),
@@ -200,6 +198,8 @@ Task<Result<void>> HostJob::log_wanted() {
 
 // All hosts of a job are in here at once: what it needs while it waits is small.
 Task<Result<void>> HostJob::obey() {
+  RangeSet started;
+  if (next_->epoch() == epoch()) started = set_from(directive().start()).value_or(RangeSet());
   const bool newer = take_next();
   if (!find_user()) co_return {};
   if (keeper_ == nullptr && !wanted_here().empty()) {
@@ -211,10 +211,8 @@ Task<Result<void>> HostJob::obey() {
   }
   auto logged = co_await log_wanted();
   if (!logged) co_return logged;
-  if (newer) {
-    keep_looks(leaving_here());  // before its survivors hear of it
-    co_await change_pages();
-  }
+  if (newer) keep_looks(leaving_here());  // before its survivors hear of it
+  co_await change_pages(newer, std::move(started));
   if (directive().notice() != 0) give_notice();
   settle();
   start_pending();
@@ -298,19 +296,25 @@ void HostJob::settle() {
 }
 
 // Survivors learn of the epoch, and of whose death began it.
-Task<void> HostJob::change_pages() {
+// Who is started again in this epoch is not dead in it; survivors of those before have lost it all
+// the same. `started` is what earlier directives of the epoch had started.
+Task<void> HostJob::change_pages(bool newer, RangeSet started) {
   if (pages_ == nullptr) co_return;
   ControlChange change;
   change.epoch = epoch();
-  change.clear = true;
   auto dead = set_from(directive().dead());
   if (!dead) co_return;
-  change.ends_older = !dead->empty();
-  // Who is started again in this epoch is not dead in it.
   const RangeSet start = set_from(directive().start()).value_or(RangeSet());
-  const RangeSet gone = dead->minus(start);
+  const RangeSet back = dead->common(start).minus(started);
+  if (!newer && back.empty()) co_return;
+  change.clear = newer;
+  change.ends_older = newer && !dead->empty();
+  const RangeSet gone = newer ? dead->minus(start) : RangeSet();
   for (const RangeSet::Range& range : gone.ranges())
     change.gone.push_back({range.first, range.last});
+  for (const RangeSet::Range& range : back.ranges())
+    change.returned.push_back({range.first, range.last});
+  if (!newer) change.revived = change.returned;
   (void)co_await pages_->apply_fully(std::move(change));
 }
 

@@ -212,7 +212,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   Task<void> end_orphans();
   void report_end(bool to_head);
   void give_up_stuck();
-  Task<void> change_pages();
+  Task<void> change_pages(bool newer, RangeSet started);
   RangeSet running() const;
   Instant next_due() const;
 

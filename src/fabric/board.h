@@ -33,19 +33,25 @@ static_assert(sizeof(BoardCall) == 64);
 constexpr uint64_t kInSmall = ~uint64_t{0};
 constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
 
-constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it
+constexpr size_t kTuningWords = 8;
+constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it, at most
 
 // A rank's side of a group. Two of everything: a rank is at most one tick ahead of the slowest.
 struct BoardGroup {
   alignas(64) std::atomic<uint64_t> key;  // of group and epoch; 0 when free
-  std::atomic<uint32_t> failed;           // not 0: it gave up at this tick, see `failure`
+  std::atomic<uint32_t> failed;           // not 0: it gave up this call and later ones
+  uint32_t failed_code;                   // why, and in words in `failure`
+  uint32_t failed_left;                   // the rank that had left, or all ones
+  // How the group is tuned, if this member is its first (tuning.h); before the key.
+  std::atomic<uint64_t> tuning[kTuningWords];
   alignas(64) BoardCall calls[2];
   alignas(64) std::byte small[2][kSmallBytes];
   char failure[256];
 };
 
 constexpr uint32_t kBoardMagic = 0x44524254;  // "TBRD"
-constexpr uint32_t kBoardLayout = 2;
+constexpr uint32_t kBoardLayout = 3;
+constexpr uint32_t kNobodyLeft = ~0U;
 constexpr uint32_t kNotParked = 0;
 constexpr uint32_t kParkedForAny = ~0U;
 

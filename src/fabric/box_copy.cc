@@ -73,6 +73,43 @@ void BoxCopy::split(uint64_t most_bytes, std::vector<BoxCopy>& into) const {
   }
 }
 
+BoxCopy BoxCopy::from_packed() const {
+  BoxCopy copy = *this;
+  copy.from_offset = 0;
+  uint64_t inner = run;
+  for (uint32_t i = 0; i < loop_count; ++i) {
+    copy.loops[i].from_stride = inner;
+    inner *= loops[i].count;
+  }
+  return copy;
+}
+
+BoxCopy BoxCopy::to_packed() const {
+  BoxCopy copy = *this;
+  copy.to_offset = 0;
+  uint64_t inner = run;
+  for (uint32_t i = 0; i < loop_count; ++i) {
+    copy.loops[i].to_stride = inner;
+    inner *= loops[i].count;
+  }
+  return copy;
+}
+
+bool BoxCopy::to_is_contiguous() const {
+  uint64_t inner = run;
+  for (uint32_t i = 0; i < loop_count; ++i) {
+    if (loops[i].to_stride != inner) return false;
+    inner *= loops[i].count;
+  }
+  return true;
+}
+
+Strides BoxCopy::from_strides(uint64_t array_offset) const {
+  Strides strides{.offset = array_offset + from_offset, .run = run};
+  for (uint32_t i = 0; i < loop_count; ++i) strides.repeat(loops[i].count, loops[i].from_stride);
+  return strides;
+}
+
 void copy_box(const BoxCopy& box, std::byte* to, const std::byte* from, bool streaming) {
   RowCopy rows{.bytes = box.run};
   if (box.loop_count > 0)

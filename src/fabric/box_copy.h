@@ -8,6 +8,7 @@
 
 #include "fabric/fold.h"
 #include "fabric/layout.h"
+#include "fabric/strides.h"
 
 namespace tutti {
 
@@ -29,6 +30,12 @@ struct BoxCopy {
   uint64_t bytes() const;
   // The same in pieces of at most so many bytes, of whole elements if the limit is of them.
   void split(uint64_t most_bytes, std::vector<BoxCopy>& into) const;
+  // The same between one of the two arrays and bytes one after the other.
+  BoxCopy from_packed() const;
+  BoxCopy to_packed() const;
+  bool to_is_contiguous() const;
+  // Where its bytes lie when the array that it is copied from is at an offset.
+  Strides from_strides(uint64_t array_offset) const;
   // Calls visit(to offset, from offset) for what the loops from `first` on repeat.
   template <class Visit>
   void repeat(uint32_t first, Visit&& visit) const;

@@ -24,6 +24,9 @@ constexpr int kLooksBetweenChecks = 64;
 constexpr Duration kLongestSleep = 20ms;
 // One that failed looks as if it had finished, until its keeper gives its page to its successor.
 constexpr Duration kFinishedPatience = 2s;
+// Told one by one that we leave, whether there is a connection or not.
+constexpr size_t kFewRanks = 16;
+constexpr Duration kLeavePause = 100us;  // between looks whether they know
 // Before the cluster is asked again who is where.
 constexpr Duration kWiringPause = 10ms;
 
@@ -59,7 +62,11 @@ class Fabric::Joining final : public Pending {
     if (std::ranges::count(looked_, true) != std::ssize(looked_)) return look_for_finished();
     if (group_ == nullptr) TRY_DO(meet());
     if (!group_->find_members()) return false;
-    return !group_->wide() || meet_hosts();
+    if (group_->wide()) {
+      TRY(const bool met, meet_hosts());
+      if (!met) return false;
+    }
+    return measure();
   }
 
   std::string missing() const override {
@@ -95,7 +102,8 @@ class Fabric::Joining final : public Pending {
       finding_->cancel();
       finding_->wait();
     }
-    if (barrier_ != nullptr) barrier_->abandon();
+    for (const auto& operation : {barrier_, agreement_, measuring_})
+      if (operation != nullptr) operation->abandon();
   }
 
  private:
@@ -154,7 +162,41 @@ class Fabric::Joining final : public Pending {
     if (barrier_ == nullptr) {
       TRY(barrier_, group_->start({.kind = CallKind::barrier, .site = "join"}));
     }
-    return barrier_->advance();
+    TRY(const bool here, met(barrier_->advance()));
+    if (!here) return false;
+    // What rank 0 says of the tuning is for all hosts.
+    if (agreement_ == nullptr) {
+      words_ = group_->tuning_words();
+      words_[kMeasureWord] = static_cast<uint64_t>(wish_);
+      auto* words = reinterpret_cast<std::byte*>(words_.data());
+      TRY(agreement_, group_->start({.kind = CallKind::broadcast,
+                                     .type = DType::i64,
+                                     .elements = kTuningWords,
+                                     .input = words,
+                                     .output = words,
+                                     .site = "join"}));
+    }
+    TRY(const bool told, met(agreement_->advance()));
+    if (told && !std::exchange(agreed_, true)) group_->adopt_tuning(words_);
+    return told;
+  }
+
+  // Who has left this epoch does not come back in it, nor is it replaced.
+  Result<bool> met(Result<bool> advanced) const {
+    if (!advanced && advanced.error().code() == Code::unavailable && fabric_.first_left_)
+      return fail(Code::not_found, "rank {} has finished and left; there is nothing to join",
+                  *fabric_.first_left_);
+    return advanced;
+  }
+
+  // Now, if rank 0 was asked to.
+  Result<bool> measure() {
+    if (measuring_ == nullptr && group_->measure_ != TuneWhen::now) return true;
+    if (measuring_ == nullptr) {
+      fabric_.tuning_ = fabric_.joined_tuning_ = group_->tuning();
+      TRY(measuring_, group_->start({.kind = CallKind::barrier, .site = "join"}));
+    }
+    return measuring_->advance();
   }
 
   void show(uint64_t epoch) {
@@ -178,6 +220,8 @@ class Fabric::Joining final : public Pending {
         {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
     fabric_.next_group_ = 0;
     fabric_.made_.clear();
+    fabric_.wide_groups_.clear();
+    fabric_.first_left_.reset();
     fabric_.epoch_ = epoch;
     board.epoch.store(epoch);
     for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) fabric_.ring(slot);
@@ -186,7 +230,8 @@ class Fabric::Joining final : public Pending {
     finding_ = nullptr;
     known_ = false;
     retry_at_ = kNever;
-    barrier_ = nullptr;
+    barrier_ = agreement_ = measuring_ = nullptr;
+    agreed_ = false;
     group_ = nullptr;
   }
 
@@ -204,6 +249,8 @@ class Fabric::Joining final : public Pending {
     for (uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
     const uint64_t key = key_of(fabric_.epoch_, all, 0);
     group_ = std::shared_ptr<Group>(new Group(fabric_, "world", std::move(all), key));
+    fabric_.look_up_tuning(*group_);
+    wish_ = group_->measure_;
     return group_->claim();
   }
 
@@ -217,6 +264,11 @@ class Fabric::Joining final : public Pending {
   std::shared_ptr<EngineJob> finding_;
   Instant retry_at_ = kNever;
   std::shared_ptr<Operation> barrier_;
+  std::shared_ptr<Operation> agreement_;  // on the tuning
+  TuneWhen wish_ = TuneWhen::never;       // rank 0's
+  TuningWords words_{};
+  bool agreed_ = false;
+  std::shared_ptr<Operation> measuring_;
 };
 
 Task<void> Pending::abandon(World&) {
@@ -247,17 +299,67 @@ Fabric::Fabric(Parking& parking, FabricOptions options, std::unique_ptr<Heap> he
       heap_(std::move(heap)),
       flight_(parking_, board().flight),
       peers_(options_.world_size),
-      spins_(options_.cores >= options_.world_size) {}
+      spins_(options_.cores >= options_.world_size),
+      tuning_(Tuning::defaults(spins_, 1)),
+      joined_tuning_(tuning_) {}
 
 Fabric::~Fabric() { leave(); }
 
-void Fabric::leave() {
-  for (const auto& job : std::exchange(telling_, {})) job->wait();
-  if (std::exchange(epoch_, 0) == 0) return;
+void Fabric::begin_to_leave() {
+  if (epoch_ == 0) return;
+  if (world_ != nullptr && world_->wide() && !over()) tell_of_leave();
+  epoch_ = 0;
   board().left.store(1);
   flight_.leave();
   board().epoch.store(0);
   for (uint32_t slot = 0; slot < heap_->slots(); ++slot) ring(slot);
+}
+
+void Fabric::leave() {
+  begin_to_leave();
+  for (const auto& job : std::exchange(telling_, {})) job->wait();
+}
+
+void Fabric::was_killed() {
+  epoch_ = 0;
+  telling_.clear();
+}
+
+Task<void> Fabric::leave(World& world) {
+  begin_to_leave();
+  for (const auto& job : std::exchange(telling_, {})) {
+    while (!job->done()) {
+      auto slept = co_await world.clock().sleep(kLeavePause);
+      if (!slept) co_return;
+    }
+  }
+}
+
+// Those of other hosts who are connected with us, or all if they are few: who waits for us in a
+// call and is not told by us is told by another member.
+static Task<Result<void>> tell_left(Transport& transport, std::vector<uint32_t> ranks,
+                                    Refusal refusal) {
+  if (ranks.size() > kFewRanks) {
+    const auto linked = transport.linked();
+    std::erase_if(ranks, [&](uint32_t rank) { return !std::ranges::binary_search(linked, rank); });
+  }
+  const auto left = transport.left();
+  std::erase_if(ranks, [&](uint32_t rank) { return std::ranges::count(left, rank) != 0; });
+  co_await transport.refuse(std::move(ranks), std::move(refusal));
+  co_return Result<void>{};
+}
+
+// What comes after the calls that we have done cannot be done any more.
+void Fabric::tell_of_leave() {
+  std::vector<std::shared_ptr<Group>> groups = wide_groups_;
+  groups.push_back(world_);
+  for (const auto& group : groups) {
+    Refusal refusal = group->refusal(group->next_call(), left_error(rank()), rank());
+    telling_.push_back(on_engine([transport = &transport(), ranks = group->elsewhere(),
+                                  refusal = std::move(refusal)] mutable {
+      return tell_left(*transport, std::move(ranks), std::move(refusal));
+    }));
+  }
 }
 
 tutti_control_page& Fabric::page_of(uint32_t slot) const {
@@ -299,12 +401,39 @@ Task<Result<void>> Fabric::join(World& world, Duration timeout) {
 // All ranks have left whatever they did before, so nobody uses our predecessor's scratch.
 Result<void> Fabric::finish_joining() {
   world_ = joining_->take();
+  tuning_ = joined_tuning_ = world_->tuning();
   joining_ = nullptr;
   if (!std::exchange(scratch_cleared_, true)) heap_->clear_scratch();
   return {};
 }
 
-Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+// Rank 0's counts. Ranks that share cores disturb each other more than tuning could tell apart.
+void Fabric::look_up_tuning(Group& world) {
+  if (!tuned_) world.tuning_ = Tuning::defaults(spins_, world.hosts().hosts());
+  if (tuned_) world.tuning_ = tuning_;
+  if (rank() != 0 || tuned_ || world_size() == 1 || options_.tune == TuneWhen::never) return;
+  world.measure_ = options_.tune;
+  if (options_.tune == TuneWhen::now) return;
+  const TuningShape here = shape(world);
+  const auto found = options_.tunings == nullptr ? std::nullopt : options_.tunings->load(here);
+  if (found) world.tuning_ = *found;
+  if (found || here.cores < here.ranks) world.measure_ = TuneWhen::never;
+}
+
+void Fabric::tuned(const Group& world) {
+  tuning_ = world.tuning();
+  tuned_ = true;
+  if (rank() == 0 && options_.tunings != nullptr && tuning_.origin == TuningOrigin::measured)
+    options_.tunings->save(shape(world), tuning_);
+}
+
+TuningShape Fabric::shape(const Group& world) const {
+  return {.cores = options_.cores,
+          .ranks = static_cast<uint32_t>(world.local_.size()),
+          .hosts = world.hosts().hosts()};
+}
+
+Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, std::string name) {
   if (world_ == nullptr) return fail(Code::invalid, "join() comes before group()");
   std::vector<uint32_t> sorted = ranks;
   std::ranges::sort(sorted);
@@ -315,16 +444,38 @@ Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::s
     return fail(Code::invalid, "rank {} is not in the group it asks for", rank());
   const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
   const uint64_t key = key_of(epoch_, ranks, ordinal);
+  if (first_left_ && std::ranges::binary_search(sorted, *first_left_))
+    return fail(left_error(*first_left_));
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
-  TRY_DO(made->meet());
+  TRY_DO(made->claim());
   return made;
+}
+
+Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
+  TRY(auto made, make_group(std::move(ranks), std::move(name)));
+  TRY_DO(made->meet());
+  if (made->wide()) wide_groups_.push_back(made);
+  return made;
+}
+
+Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uint32_t> ranks,
+                                                   std::string name) {
+  CO_TRY(auto made, make_group(std::move(ranks), std::move(name)));
+  auto met = co_await made->meet(world);
+  if (!met) co_return fail(std::move(met).error());
+  co_return made;
 }
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }
 
+void Fabric::heard_left(uint32_t rank) {
+  if (!first_left_) first_left_ = rank;
+}
+
 std::vector<uint32_t> Fabric::lost() const {
+  if (first_left_ && !over()) return {*first_left_};
   tutti_control_dead dead;
-  tutti_control_read_dead(&page_of(options_.slot), &dead);
+  tutti_control_read_lost(&page_of(options_.slot), epoch_, &dead);
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
     if (tutti_control_is_dead(&dead, peers_[rank].process) != 0) {
@@ -449,17 +600,17 @@ std::shared_ptr<EngineJob> Fabric::on_engine(std::function<Task<Result<void>>()>
   return EngineJob::begin(*options_.engine, std::move(make), [this] { ring_ourselves(); });
 }
 
-static Task<Result<void>> refuse(Transport& transport, std::vector<uint32_t> ranks, uint64_t scope,
-                                 Error why) {
-  co_await transport.refuse(std::move(ranks), scope, std::move(why));
+static Task<Result<void>> refuse(Transport& transport, std::vector<uint32_t> ranks,
+                                 Refusal refusal) {
+  co_await transport.refuse(std::move(ranks), std::move(refusal));
   co_return Result<void>{};
 }
 
-void Fabric::tell_others(std::vector<uint32_t> ranks, uint64_t scope, Error why) {
+void Fabric::tell_others(std::vector<uint32_t> ranks, Refusal refusal) {
   std::erase_if(telling_, [](const auto& job) { return job->done(); });
   telling_.push_back(on_engine(
-      [transport = &transport(), ranks = std::move(ranks), scope, why = std::move(why)] mutable {
-        return refuse(*transport, std::move(ranks), scope, std::move(why));
+      [transport = &transport(), ranks = std::move(ranks), refusal = std::move(refusal)] mutable {
+        return refuse(*transport, std::move(ranks), std::move(refusal));
       }));
 }
 

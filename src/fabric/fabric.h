@@ -15,6 +15,7 @@
 
 #include "fabric/engine_job.h"
 #include "fabric/heap.h"
+#include "fabric/tuning.h"
 #include "fabric/wiring.h"
 #include "tutti/control_page.h"
 #include "world/parking.h"
@@ -24,6 +25,9 @@ namespace tutti {
 
 class Group;
 class Operation;
+
+// Of a rank that takes part no longer, for whoever waits for it.
+Error left_error(uint32_t rank);
 
 // Something that is done step by step by whoever waits for it.
 class Pending {
@@ -58,6 +62,9 @@ struct FabricOptions {
   // Of ranks of several hosts; both outlive the Fabric. Without, all ranks are on this one.
   Engine* engine = nullptr;
   Wiring* wiring = nullptr;
+  // What rank 0 says holds for all. Off unless asked for: simulations measure nothing.
+  TuneWhen tune = TuneWhen::never;
+  TuningStore* tunings = nullptr;  // outlives the Fabric
 };
 
 class Fabric {
@@ -73,6 +80,9 @@ class Fabric {
 
   // Takes part no longer; whoever waits for us is told. The destructor does it too.
   void leave();
+  Task<void> leave(World& world);
+  // Of a simulated process that was killed: it takes no leave.
+  void was_killed();
 
   uint64_t epoch() const { return epoch_; }
   uint32_t rank() const { return options_.rank; }
@@ -81,17 +91,22 @@ class Fabric {
   Parking& parking() { return parking_; }
   tutti_control_page& page() { return page_of(options_.slot); }
   Duration timeout() const { return options_.timeout; }
+  // Of the group of all ranks; the same for all, after join().
+  const Tuning& tuning() const { return tuning_; }
 
   // All ranks; after join().
   std::shared_ptr<Group> world() { return world_; }
   // Some ranks, in this order; each of them must ask for it, as often as the others. The name is
   // for people.
   Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name);
+  Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
+                                             std::string name);
 
   // On which machine a rank is, in this epoch: a number that only tells whether it is the same.
   uint32_t node_of(uint32_t rank) const { return nodes_.empty() ? 0 : nodes_[rank]; }
 
-  // Ranks of the epoch that died since join(), as far as is known.
+  // Ranks of the epoch that died since join(), as far as is known; or the one that left, while the
+  // epoch goes on. Who leaves for that reason is nobody's loss.
   std::vector<uint32_t> lost() const;
 
   // Waits until it is done, the epoch is over, or the time is up.
@@ -104,6 +119,7 @@ class Fabric {
  private:
   friend class Group;
   friend class Operation;
+  friend class TuningRun;
   class Joining;
   struct Peer {
     uint32_t slot = 0;
@@ -122,12 +138,19 @@ class Fabric {
   std::shared_ptr<EngineJob> on_engine(std::function<Task<Result<void>>()> make);
   void ring_ourselves();
   // That a group is given up; leave() waits until they know.
-  void tell_others(std::vector<uint32_t> ranks, uint64_t scope, Error why);
+  void tell_others(std::vector<uint32_t> ranks, Refusal refusal);
+  void begin_to_leave();
+  void tell_of_leave();
+  void heard_left(uint32_t rank);
   Result<void> check(const Pending& pending, Instant deadline);
   Result<void> wait_for_end(Pending& pending, Instant deadline);
   Task<Result<void>> wait_for_end(World& world, Pending& pending, Instant deadline);
   void announce_flight();
   Joining& joining();
+  void look_up_tuning(Group& world);
+  void tuned(const Group& world);
+  TuningShape shape(const Group& world) const;
+  Result<std::shared_ptr<Group>> make_group(std::vector<uint32_t> ranks, std::string name);
   Result<void> finish_joining();
 
   Parking& parking_;
@@ -139,10 +162,15 @@ class Fabric {
   std::vector<uint32_t> nodes_;       // by rank; empty: all are here
   std::unique_ptr<Joining> joining_;  // while it is not done
   std::shared_ptr<Group> world_;
-  std::map<uint64_t, uint32_t> made_;  // groups of these ranks so far, by hash
+  std::vector<std::shared_ptr<Group>> wide_groups_;  // of several hosts, the world apart
+  std::optional<uint32_t> first_left_;               // for which a call failed
+  std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
   uint32_t next_group_ = 0;
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;
+  Tuning tuning_;         // of groups that are made
+  Tuning joined_tuning_;  // as it was when all had joined
+  bool tuned_ = false;    // by a measurement of our own
   bool scratch_cleared_ = false;
 };
 

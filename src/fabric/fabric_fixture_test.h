@@ -36,6 +36,11 @@ class SharedHost {
   SharedHost(const SharedHost&) = delete;
   SharedHost& operator=(const SharedHost&) = delete;
 
+  // Of every rank, and of each if they differ.
+  TuneWhen tune = TuneWhen::never;
+  std::vector<TuneWhen> tune_of;
+  TuningStore* tunings = nullptr;
+
   std::unique_ptr<Fabric> open(uint32_t rank) {
     auto fabric = Fabric::open(parking_, {.heap = std::make_unique<PlainMapping>(heap_),
                                           .control = std::make_unique<PlainMapping>(control_),
@@ -44,7 +49,9 @@ class SharedHost {
                                           .rank = rank,
                                           .world_size = ranks_,
                                           .cores = 2,
-                                          .timeout = 60s});
+                                          .timeout = 60s,
+                                          .tune = tune_of.empty() ? tune : tune_of[rank],
+                                          .tunings = tunings});
     REQUIRE_MESSAGE(fabric.has_value(), fabric.error().text());
     return *std::move(fabric);
   }

@@ -10,12 +10,14 @@ namespace tutti {
 
 namespace {
 
-// Where every rank has a core, waiting twice costs less than moving everything to everybody, from
-// this size on; where they share cores, waiting is what costs.
-constexpr uint64_t kSmallBytesAlone = 1 << 10;
-constexpr uint64_t kSmallBytesShared = 8 << 10;
+// An all_reduce of this much is one of many, and worth measuring for.
+constexpr uint64_t kMeasureBytes = 1 << 20;
 
 }  // namespace
+
+Error left_error(uint32_t rank) {
+  return {Code::unavailable, fmt::format("rank {} has left: its process ends", rank)};
+}
 
 // Everybody has made the group.
 class Group::Meeting final : public Pending {
@@ -41,7 +43,7 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
       key_(key),
       epoch_(fabric.epoch()),
       plain_(FoldTree::plain(static_cast<uint32_t>(ranks.size()))),
-      small_bytes_(fabric.spins_ ? kSmallBytesAlone : kSmallBytesShared) {
+      tuning_(fabric.tuning_) {
   std::vector<uint32_t> nodes;
   for (uint32_t i = 0; i < ranks.size(); ++i) {
     members_.push_back({.rank = ranks[i], .slot = fabric.peers_[ranks[i]].slot});
@@ -50,6 +52,8 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
   }
   hosts_ = std::make_shared<const GroupHosts>(GroupHosts::of(nodes));
   local_ = hosts_->members[hosts_->host_of[index_]];
+  // Members of other hosts cannot be asked; all have had this one since they joined.
+  if (wide()) tuning_ = fabric.joined_tuning_;
 }
 
 Result<void> Group::claim() {
@@ -62,6 +66,8 @@ Result<void> Group::claim() {
     call.tick.store(0);
   }
   own.failed.store(0);
+  const TuningWords words = tuning_words();
+  for (size_t i = 0; i < kTuningWords; ++i) own.tuning[i].store(words[i]);
   std::vector<uint32_t> ranks;
   for (const Member& member : members_) ranks.push_back(member.rank);
   fabric_.flight_.make_group(place_, key_, name_, ranks);
@@ -88,19 +94,58 @@ bool Group::find_members() {
     all = all && member.board != nullptr;
   }
   if (all) fabric_.flight_.made_group(place_);
+  if (all && !std::exchange(adopted_, true)) {
+    TuningWords words;
+    for (size_t i = 0; i < kTuningWords; ++i) words[i] = members_[local_[0]].board->tuning[i];
+    if (wide()) words[kMeasureWord] = 0;  // before other hosts know of it
+    adopt_tuning(words);
+  }
   return all;
 }
 
+TuningWords Group::tuning_words() const {
+  TuningWords words = tuning_.words();
+  words[kMeasureWord] = static_cast<uint64_t>(measure_);
+  return words;
+}
+
+// Words that are none are those of a member whose epoch is over, as ours will be in a moment.
+void Group::adopt_tuning(const TuningWords& words) {
+  tuning_ = Tuning::of(words).value_or(tuning_);
+  measure_ = words[kMeasureWord] <= static_cast<uint64_t>(TuneWhen::now)
+                 ? static_cast<TuneWhen>(words[kMeasureWord])
+                 : TuneWhen::never;
+}
+
+void Group::take_tuning(const TuningWords& words) {
+  adopt_tuning(words);
+  fabric_.tuned(*this);
+}
+
+// Decided alike by all, by what they must agree on.
+bool Group::measures_in(const Call& call) const {
+  if (measure_ == TuneWhen::now) return true;
+  return measure_ == TuneWhen::lazily && call.kind == CallKind::all_reduce &&
+         call.elements * dtype_bytes(call.type) >= kMeasureBytes;
+}
+
 Result<void> Group::meet() {
-  TRY_DO(claim());
   Meeting meeting(*this);
   return fabric_.wait(meeting, fabric_.parking().now() + fabric_.timeout());
 }
 
+Task<Result<void>> Group::meet(World& world) {
+  Meeting meeting(*this);
+  const Instant deadline = fabric_.parking().now() + fabric_.timeout();
+  auto met = co_await fabric_.wait(world, meeting, deadline);
+  co_return met;
+}
+
 Result<std::shared_ptr<Operation>> Group::start(Call call) {
   if (broken_) return fail(*broken_);
-  if (epoch_ != fabric_.epoch() || fabric_.over())
+  if (epoch_ != fabric_.epoch())
     return fail(Code::unavailable, "group {} was of epoch {}, which is over", name_, epoch_);
+  if (fabric_.over()) return fail(fabric_.epoch_error());
   auto operation = std::make_shared<Operation>(*this, std::move(call));
   TRY_DO(operation->prepare());
   operation->begin();
@@ -200,13 +245,18 @@ void Group::publish(const BoardCall& call, Bytes small) {
   ring_all();
 }
 
-Result<void> Group::look_for_failures(uint32_t tick) {
+Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
   for (const uint32_t i : local_) {
     const Member& member = members_[i];
-    if (i != index_ && member.board->failed.load(std::memory_order_acquire) != 0 &&
+    const uint32_t failed = member.board->failed.load(std::memory_order_acquire);
+    if (i != index_ && failed != 0 && static_cast<int32_t>(call - failed) >= 0 &&
         member.board->key.load(std::memory_order_acquire) == key_) {
-      broken_ = Error(Code::invalid, fmt::format("rank {} gave up group {}: {}", member.rank, name_,
-                                                 member.board->failure));
+      const uint32_t left = member.board->failed_left;
+      if (left != kNobodyLeft) fabric_.heard_left(left);
+      broken_ = left != kNobodyLeft ? left_error(left)
+                                    : Error(static_cast<Code>(member.board->failed_code),
+                                            fmt::format("rank {} gave up group {}: {}", member.rank,
+                                                        name_, member.board->failure));
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();
@@ -214,26 +264,34 @@ Result<void> Group::look_for_failures(uint32_t tick) {
     if (epoch != epoch_ && !reached(i, tick)) {
       if (fabric_.over() || fabric_.page_epoch() != epoch_) return fail(fabric_.epoch_error());
       if (fabric_.heap().board(member.slot).left.load() != 0)
-        return fail(Code::unavailable, "rank {} has left: its process ends", member.rank);
+        return fail(give_up(left_error(member.rank), call, member.rank));
       // It heard of a death before us; our page will name the dead in a moment.
     }
   }
   return {};
 }
 
-// Members that went out of step cannot meet again: the group is over, for everybody.
-Error Group::give_up(Error error) {
+// Members that went out of step cannot meet again, nor can those of whom one has left: the group is
+// over from this call on, for everybody.
+Error Group::give_up(Error error, uint32_t call, std::optional<uint32_t> left) {
   const std::string text = error.text();
   BoardGroup& board = own();
   const size_t bytes = std::min(text.size(), sizeof board.failure - 1);
   std::memcpy(board.failure, text.data(), bytes);
   board.failure[bytes] = '\0';
-  board.failed.store(1, std::memory_order_seq_cst);
+  board.failed_code = static_cast<uint32_t>(error.code());
+  board.failed_left = left.value_or(kNobodyLeft);
+  board.failed.store(call, std::memory_order_seq_cst);
   fabric_.flight_.give_up(place_, text);
   ring_all();
   broken_ = error;
-  if (wide()) fabric_.tell_others(elsewhere(), key_, error);
+  if (left) fabric_.heard_left(*left);
+  if (wide()) fabric_.tell_others(elsewhere(), refusal(call, error, left));
   return error;
+}
+
+Refusal Group::refusal(uint32_t call, Error why, std::optional<uint32_t> left) const {
+  return {.from = {key_, uint64_t{call} << kCallShift}, .why = std::move(why), .left = left};
 }
 
 std::vector<uint32_t> Group::elsewhere() const {

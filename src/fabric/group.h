@@ -20,6 +20,7 @@
 #include "fabric/fabric.h"
 #include "fabric/group_hosts.h"
 #include "fabric/resharding.h"
+#include "fabric/tuning_run.h"
 #include "fabric/wide_call.h"
 
 namespace tutti {
@@ -29,7 +30,7 @@ class Group;
 // A call under way.
 class Operation final : public Pending {
  public:
-  Operation(Group& group, Call call);
+  Operation(Group& group, Call call, std::optional<TrialChoices> trial = {});
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -46,15 +47,19 @@ class Operation final : public Pending {
 
  private:
   friend class Group;
-  enum class Phase : uint8_t { enter, arrive, reach, copy, leave, depart, finish, done };
+  friend class TuningRun;
+  enum class Phase : uint8_t { enter, arrive, copy, reach, leave, depart, tune, finish, done };
 
   Result<void> prepare();
   void begin();
   Result<void> check_sizes() const;
+  bool fits_small() const;
+  Result<void> decide_small();
   Result<void> place();
   Result<void> place_tensors();
   Result<uint64_t> stage(const std::byte* from, uint64_t bytes);
   Result<bool> step();
+  Result<bool> tune();
   bool needs(uint32_t member, Phase phase) const;
   bool all_came(Phase phase);
   void note(FlightPhase phase);
@@ -63,7 +68,9 @@ class Operation final : public Pending {
   // Over several hosts.
   bool pushed() const;
   Result<void> begin_wide();
+  Error wide_error();
   void stop(const std::shared_ptr<EngineJob>& job);
+  std::shared_ptr<EngineJob> running() const { return tuning_ ? tuning_->job() : job_; }
   NearMember near_member(uint32_t member) const;
 
   // The work of one member, when all it needs have arrived (work.cc).
@@ -85,16 +92,18 @@ class Operation final : public Pending {
 
   Group& group_;
   Call call_;
+  const std::optional<TrialChoices> trial_;
   Phase phase_ = Phase::enter;
   bool small_ = false;         // our data travels with the call
   bool one_tick_ = false;      // and so does everybody's
   uint64_t input_ = kInSmall;  // offsets in the heap
   uint64_t output_ = kPrivate;
+  bool placed_ = false;
   std::vector<uint64_t> part_inputs_;
   std::vector<uint64_t> staged_;   // scratch to be freed
   std::byte* copy_out_ = nullptr;  // from output_, when done
   uint64_t copy_out_bytes_ = 0;
-  std::unique_ptr<Resharding> resharding_;
+  std::shared_ptr<Resharding> resharding_;
   uint32_t tick_ = 0;
   uint32_t call_number_ = 0;  // of the group's calls
   uint32_t flight_ = 0;       // number in the flight record
@@ -102,6 +111,7 @@ class Operation final : public Pending {
   uint32_t came_ = 0;  // members that are known to have come, from the first on
   std::shared_ptr<WideCall> wide_;
   std::shared_ptr<EngineJob> job_;  // that runs it
+  std::unique_ptr<TuningRun> tuning_;
   std::optional<Error> error_;
 };
 
@@ -121,10 +131,11 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<bool> poll(Operation& operation);
   Result<void> run(Call call);
 
-  // Data of up to this many bytes travels with its call; the same for all members. At most
-  // kSmallBytes; for tests and tuning.
-  void set_small_bytes(uint64_t bytes) { small_bytes_ = bytes; }
-  // Between hosts, where it fits; the same for all members.
+  const Tuning& tuning() const { return tuning_; }
+  // For tests. Data of up to this many bytes travels with its call; the same for all members. At
+  // most kSmallBytes.
+  void set_small_bytes(uint64_t bytes) { tuning_.small_bytes = bytes; }
+  // For tests. Between hosts, where it fits; the same for all members.
   void set_way(std::optional<RailWay> way) { way_ = way; }
   const GroupHosts& hosts() const { return *hosts_; }
   bool wide() const { return hosts_->hosts() > 1; }
@@ -135,6 +146,7 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   friend class Fabric;
   friend class Operation;
+  friend class TuningRun;
   struct Member {
     uint32_t rank = 0;
     uint32_t slot = 0;
@@ -145,16 +157,27 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key);
   Result<void> claim();
   Result<void> meet();
+  Task<Result<void>> meet(World& world);
   bool find_members();
   void ring_all();
+  // What the first member brings along, for all.
+  TuningWords tuning_words() const;
+  void adopt_tuning(const TuningWords& words);
+  // That a TuningRun has found; member 0 keeps it for the next program.
+  void take_tuning(const TuningWords& words);
+  bool measures_in(const Call& call) const;
   // Of the front operation and those behind it, as many as go.
   Result<void> advance();
   bool reached(uint32_t member, uint32_t tick) const;
   bool all_reached(uint32_t tick);
   void publish(const BoardCall& call, Bytes small);
   // Of members that have not published this tick, and never will.
-  Result<void> look_for_failures(uint32_t tick);
-  Error give_up(Error error);
+  Result<void> look_for_failures(uint32_t tick, uint32_t call);
+  Error give_up(Error error, uint32_t call, std::optional<uint32_t> left = {});
+  // Of calls from this one on, for those of other hosts.
+  Refusal refusal(uint32_t call, Error why, std::optional<uint32_t> left) const;
+  // The first call that is not done.
+  uint32_t next_call() const { return calls_ - static_cast<uint32_t>(pending_.size()) + 1; }
   std::vector<uint32_t> elsewhere() const;  // members of other hosts
   std::string state_of(uint32_t member, uint32_t tick) const;
   BoardGroup& own() { return *members_[index_].board; }
@@ -176,7 +199,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::deque<std::shared_ptr<Operation>> pending_;
   std::optional<Error> broken_;
   FoldTree plain_;
-  uint64_t small_bytes_;
+  Tuning tuning_;                       // the same for all members
+  TuneWhen measure_ = TuneWhen::never;  // likewise: whether it is still to be measured
+  bool adopted_ = false;
 };
 
 }  // namespace tutti

@@ -329,6 +329,7 @@ TEST_CASE("a death ends the waits of all others at once, and the next epoch work
         if (fabric.rank() == 2) {  // dies: its keeper tells the others
           std::this_thread::sleep_for(20ms);
           host.die(2);
+          fabric.was_killed();
           return;
         }
         std::vector<float> data(100'000, 1);

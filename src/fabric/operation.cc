@@ -50,10 +50,11 @@ std::string describe(const BoardCall& call, const Board& board) {
 
 }  // namespace
 
-Operation::Operation(Group& group, Call call) : group_(group), call_(std::move(call)) {}
+Operation::Operation(Group& group, Call call, std::optional<TrialChoices> trial)
+    : group_(group), call_(std::move(call)), trial_(trial) {}
 
 Operation::~Operation() {
-  stop(job_);
+  stop(running());
   for (const uint64_t offset : staged_) group_.fabric_.heap().free(offset);
 }
 
@@ -64,9 +65,6 @@ Result<void> Operation::check_sizes() const {
   if (call_.shared_output && call_.kind != CallKind::all_reduce &&
       call_.kind != CallKind::all_gather)
     return fail(Code::invalid, "only all_reduce and all_gather have a shared output");
-  if (call_.kind == CallKind::reshard && group_.wide())
-    return fail(Code::unsupported, "group {} is on {} hosts, and reshards are for those of one",
-                group_.name_, group_.hosts_->hosts());
   if (call_.lanes > kMostLanes)
     return fail(Code::invalid, "a reduction has at most {} lanes", kMostLanes);
   if (call_.lanes != 0 && (!reduces(call_.kind) || call_.parts.empty()))
@@ -112,24 +110,49 @@ Result<uint64_t> Operation::stage(const std::byte* from, uint64_t bytes) {
 Result<void> Operation::prepare() {
   TRY_DO(check_sizes());
   if (call_.kind == CallKind::reshard) return place_tensors();
+  if (fits_small() || call_.kind == CallKind::barrier) return {};
+  placed_ = true;
+  return place();
+}
+
+// Decided alike by all: by what they must agree on. Those of all_gather may differ, and are looked
+// at when they are there.
+bool Operation::fits_small() const {
+  if (group_.size() == 1 || group_.wide() || call_.kind == CallKind::reshard) return false;
   const uint64_t element = dtype_bytes(call_.type);
-  // Whether data is small is decided alike by all: by what they must agree on. Those of all_gather
-  // may differ, and are looked at when they are there.
   const uint64_t alike = call_.kind == CallKind::scatter || call_.kind == CallKind::all_to_all
                              ? call_.elements * group_.size() * element
                              : call_.elements * element;
-  small_ = alike <= group_.small_bytes_ && !call_.shared_output && call_.parts.empty() &&
-           call_.kind != CallKind::gather && call_.counts.empty();
-  if (group_.size() == 1 || group_.wide()) small_ = false;
-  return small_ || call_.kind == CallKind::barrier ? Result<void>{} : place();
+  const uint64_t limit = trial_ ? trial_->small_bytes : group_.tuning_.small_bytes;
+  return alike <= limit && !call_.shared_output && call_.parts.empty() &&
+         call_.kind != CallKind::gather && call_.counts.empty();
+}
+
+// When it is our turn: a call before this one may have changed the limit since it was begun.
+Result<void> Operation::decide_small() {
+  small_ = fits_small();
+  if (small_) {
+    input_ = kInSmall;
+    output_ = kPrivate;
+    copy_out_ = nullptr;
+    return {};
+  }
+  if (placed_ || call_.kind == CallKind::barrier || call_.kind == CallKind::reshard) return {};
+  placed_ = true;
+  return place();
 }
 
 // Of what others read: a table of where it lies, in the heap like the rest.
 Result<void> Operation::place_tensors() {
   const Heap& heap = group_.fabric_.heap();
   std::vector<uint32_t> ranks;
-  for (const Group::Member& member : group_.members_) ranks.push_back(member.rank);
-  TRY(resharding_, Resharding::make(call_, ranks[group_.index()], ranks));
+  std::vector<bool> far;
+  const GroupHosts& hosts = group_.hosts();
+  for (uint32_t member = 0; member < group_.size(); ++member) {
+    ranks.push_back(group_.rank_of(member));
+    far.push_back(hosts.host_of[member] != hosts.host_of[group_.index()]);
+  }
+  TRY(resharding_, Resharding::make(call_, ranks[group_.index()], ranks, std::move(far)));
   call_.elements = resharding_->tensors();
   std::vector<uint64_t> table(resharding_->tensors(), kPrivate);
   for (uint32_t i = 0; i < table.size(); ++i) {
@@ -206,6 +229,7 @@ void Operation::begin() {
 }
 
 void Operation::note(FlightPhase phase) {
+  if (trial_) return;  // it is part of the call that people made
   group_.fabric_.flight_.note(group_.place_, flight_, phase);
 }
 
@@ -260,8 +284,8 @@ Result<bool> Operation::advance() {
   auto advanced = group_.advance();
   if (!advanced) return fail(std::move(advanced).error());
   if (phase_ == Phase::done) return true;
-  const bool publishing = phase_ == Phase::enter || phase_ == Phase::leave;
-  TRY_DO(group_.look_for_failures(publishing ? group_.tick_ : tick_));
+  const bool publishing = phase_ == Phase::enter || phase_ == Phase::leave || phase_ == Phase::tune;
+  TRY_DO(group_.look_for_failures(publishing ? group_.tick_ : tick_, call_number_));
   return false;
 }
 
@@ -269,8 +293,14 @@ Result<bool> Operation::step() {
   if (group_.broken_) return fail(*group_.broken_);
   switch (phase_) {
     case Phase::enter: {
-      group_.fabric_.flight_.enter(group_.place_, flight_);
+      if (!trial_) group_.fabric_.flight_.enter(group_.place_, flight_);
       if (!group_.all_reached(group_.tick_)) return false;
+      auto decided = decide_small();
+      if (!decided) {
+        note(FlightPhase::failed);
+        error_ = group_.give_up(std::move(decided).error(), call_number_);
+        return fail(*error_);
+      }
       Bytes small;
       std::vector<uint64_t> table;
       if (small_) {
@@ -297,31 +327,30 @@ Result<bool> Operation::step() {
       auto worked = group_.wide() ? begin_wide() : work();
       if (!worked) {
         note(FlightPhase::failed);
-        error_ = group_.give_up(std::move(worked).error());
+        error_ = group_.give_up(std::move(worked).error(), call_number_);
         return fail(*error_);
       }
       if (one_tick_) {
-        phase_ = Phase::finish;
+        phase_ = Phase::tune;
         return step();
       }
-      phase_ = Phase::reach;
+      phase_ = Phase::copy;
       [[fallthrough]];
     }
+    case Phase::copy:  // while the engine is at work
+      if (resharding_ != nullptr && !copy_slices()) return false;
+      phase_ = Phase::reach;
+      [[fallthrough]];
     case Phase::reach:
       if (job_ != nullptr) {
         if (!job_->done()) return false;
         if (!job_->result()) {
           note(FlightPhase::failed);
-          error_ = job_->result().error();
-          if (error_->code() == Code::invalid) error_ = group_.give_up(*error_);
+          error_ = wide_error();
           return fail(*error_);
         }
         wide_->finish();
       }
-      phase_ = Phase::copy;
-      [[fallthrough]];
-    case Phase::copy:
-      if (resharding_ != nullptr && !copy_slices()) return false;
       note(FlightPhase::worked);
       phase_ = Phase::leave;
       [[fallthrough]];
@@ -334,8 +363,14 @@ Result<bool> Operation::step() {
       [[fallthrough]];
     case Phase::depart:
       if (!all_came(Phase::depart)) return false;
+      phase_ = Phase::tune;
+      [[fallthrough]];
+    case Phase::tune: {
+      TRY(const bool tuned, tune());
+      if (!tuned) return false;
       phase_ = Phase::finish;
       [[fallthrough]];
+    }
     case Phase::finish:
       if (copy_out_ != nullptr)
         copy_bytes(copy_out_, group_.fabric_.heap().at(output_), copy_out_bytes_, false);
@@ -347,21 +382,49 @@ Result<bool> Operation::step() {
   return true;
 }
 
+// Why the engine did not do its part. What others cannot do either they are told.
+Error Operation::wide_error() {
+  const Error error = job_->result().error();
+  if (error.code() == Code::unavailable && wide_->left())
+    return group_.give_up(error, call_number_, wide_->left());
+  return error.code() == Code::invalid ? group_.give_up(error, call_number_) : error;
+}
+
+// All have made this call: a good moment to measure, if that is still to be done.
+Result<bool> Operation::tune() {
+  if (trial_) return true;
+  if (tuning_ == nullptr && !group_.measures_in(call_)) return true;
+  if (tuning_ == nullptr) tuning_ = std::make_unique<TuningRun>(group_, call_number_);
+  auto stepped = tuning_->step();
+  if (!stepped) {
+    note(FlightPhase::failed);
+    error_ = stepped.error();
+    return fail(*error_);
+  }
+  if (*stepped) tuning_ = nullptr;
+  return *stepped;
+}
+
 // All of this host have come: their engines go on.
 Result<void> Operation::begin_wide() {
   TRY_DO(compare());
   one_tick_ = false;
   Fabric& fabric = group_.fabric_;
   WideOptions options{.transport = &fabric.transport(),
+                      .clock = &fabric.options_.engine->world().clock(),
                       .hosts = group_.hosts_,
                       .index = group_.index(),
                       .call = call_,
                       .output = output_ == kPrivate ? call_.output : fabric.heap().at(output_),
                       .scope = group_.key_,
-                      .number = call_of(group_.index()).call,
-                      .way = group_.way_,
+                      .number = trial_ ? trial_->number : call_of(group_.index()).call,
+                      .way = trial_ ? trial_->way : group_.way_,
+                      .reduces = group_.tuning_.reduces,
+                      .gathers = group_.tuning_.gathers,
                       .signature = call_of(group_.index()).signature,
-                      .text = describe(call_of(group_.index()), fabric.board())};
+                      .text = describe(call_of(group_.index()), fabric.board()),
+                      .resharding = resharding_,
+                      .heap = fabric.heap().at(0)};
   for (uint32_t member = 0; member < group_.size(); ++member)
     options.ranks.push_back(group_.rank_of(member));
   for (const uint32_t member : group_.local_) options.near.push_back(near_member(member));
@@ -395,10 +458,12 @@ void Operation::stop(const std::shared_ptr<EngineJob>& job) {
 }
 
 // Only the first of a group's calls is under way.
-void Operation::abandon() { stop(group_.pending_.empty() ? job_ : group_.pending_.front()->job_); }
+void Operation::abandon() {
+  stop(group_.pending_.empty() ? running() : group_.pending_.front()->running());
+}
 
 Task<void> Operation::abandon(World& world) {
-  const auto job = group_.pending_.empty() ? job_ : group_.pending_.front()->job_;
+  const auto job = group_.pending_.empty() ? running() : group_.pending_.front()->running();
   if (job == nullptr || job->done()) co_return;
   job->cancel();
   while (!job->done()) (void)co_await world.clock().sleep(1us);
@@ -417,7 +482,9 @@ std::string Operation::missing() const {
   for (const uint32_t member : group_.local_)
     if (!group_.reached(member, tick))
       text += fmt::format("{}{}", text.empty() ? "" : ", ", group_.state_of(member, tick));
-  if (phase_ == Phase::reach) text = "ranks of other hosts";
+  if (phase_ == Phase::reach && wide_ != nullptr)
+    text = fmt::format("ranks {} of other hosts", fmt::join(wide_->awaited(), ", "));
+  if (tuning_ != nullptr) text = fmt::format("tuning, {}", tuning_->missing());
   return fmt::format("in {} of group {} at {}: {}", call_kind_name(call_.kind), group_.name_,
                      call_.site, text);
 }

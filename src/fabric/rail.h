@@ -14,6 +14,9 @@
 
 namespace tutti {
 
+// Of the number of a tag, what is the call's.
+constexpr int kCallShift = 40;
+
 struct Rail {
   Transport* transport = nullptr;
   std::vector<uint32_t> ranks;  // by host
@@ -23,7 +26,7 @@ struct Rail {
 
   uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
   // A part is whatever the two ends call it, below 2^40.
-  Tag tag(uint64_t part) const { return {scope, uint64_t{call} << 40 | part}; }
+  Tag tag(uint64_t part) const { return {scope, uint64_t{call} << kCallShift | part}; }
 };
 
 // direct: everybody speaks with everybody. halving: in log2(n) exchanges of halves, then of

@@ -39,11 +39,14 @@ Result<std::map<uint32_t, uint32_t>> members_by_rank(const Plan& plan,
 }  // namespace
 
 Result<std::unique_ptr<Resharding>> Resharding::make(const Call& call, uint32_t rank,
-                                                     std::span<const uint32_t> members) {
+                                                     std::span<const uint32_t> members,
+                                                     std::vector<bool> far) {
   if (call.plan == nullptr) return fail(Code::invalid, "a reshard needs a plan; see Plan::make");
   const Plan& plan = *call.plan;
   TRY(const auto by_rank, members_by_rank(plan, members));
   auto made = std::unique_ptr<Resharding>(new Resharding(call));
+  made->far_ = std::move(far);
+  made->far_.resize(members.size());
   const auto bytes_at = [&](const Layout& layout, DType type) -> uint64_t {
     const auto place = layout.mesh().place_of(rank);
     return place ? layout.box(*place).elements() * dtype_bytes(type) : 0;
@@ -114,27 +117,33 @@ void Resharding::list_slices(const SliceCopy& copy, const std::map<uint32_t, uin
   const Move& move = call_.plan->moves()[copy.move];
   const auto first_source = static_cast<uint32_t>(sources_.size());
   const auto source_count = static_cast<uint32_t>(copy.from.size());
+  bool far = false;
   for (const uint32_t from : copy.from) {
     const uint32_t member = members.at(from);
     sources_.push_back(member);
+    far = far || far_[member];
     if (from != copy.to) reads_from_[member] = true;
   }
   if (source_count > 1 && !trees_.contains(source_count))
     trees_.emplace(source_count, FoldTree::plain(source_count));
+  // Whole elements of any type.
+  const uint64_t far_bytes =
+      std::max(kFarSliceBytes / std::max(source_count, 1U) / 64 * 64, kLeastFarSliceBytes);
   std::vector<BoxCopy> parts;
   for (uint32_t i = 0; i < move.types.size(); ++i) {
     const DType type = move.types[i];
     parts.clear();
     BoxCopy::make(copy.slice, copy.target, copy.source, dtype_bytes(type))
-        .split(kSliceBytes, parts);
+        .split(far ? far_bytes : kSliceBytes, parts);
     for (const BoxCopy& part : parts) {
-      bytes_ += part.bytes();
-      slices_.push_back({.tensor = first_tensor_[copy.move] + i,
-                         .first_source = first_source,
-                         .source_count = source_count,
-                         .type = type,
-                         .op = move.from.op(),
-                         .box = part});
+      if (!far) bytes_ += part.bytes();
+      (far ? far_slices_ : slices_)
+          .push_back({.tensor = first_tensor_[copy.move] + i,
+                      .first_source = first_source,
+                      .source_count = source_count,
+                      .type = type,
+                      .op = move.from.op(),
+                      .box = part});
     }
   }
 }
@@ -148,9 +157,8 @@ void Resharding::do_slice(const Slice& slice, const Locate& locate, bool streami
     return;
   }
   std::vector<const std::byte*> lanes;
-  for (uint32_t i = 0; i < slice.source_count; ++i)
-    lanes.push_back(locate(sources_[slice.first_source + i], slice.tensor));
-  fold_box(slice.box, trees_.at(slice.source_count),
+  for (const uint32_t member : sources(slice)) lanes.push_back(locate(member, slice.tensor));
+  fold_box(slice.box, tree(slice),
            {.type = slice.type,
             .op = slice.op,
             .divisor = slice.source_count,

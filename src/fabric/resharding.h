@@ -18,11 +18,27 @@
 
 namespace tutti {
 
+// Of what comes from another host, pulled at once: all lanes of a slice together, but no less than
+// a page of each.
+constexpr uint64_t kFarSliceBytes = 512 << 10;
+constexpr uint64_t kLeastFarSliceBytes = 4 << 10;
+
 class Resharding {
  public:
-  // Refuses a call that this rank cannot do its part of, among members with these ranks.
+  struct Slice {
+    uint32_t tensor = 0;
+    uint32_t first_source = 0;
+    uint32_t source_count = 0;
+    DType type = DType::f32;
+    ReduceOp op = ReduceOp::sum;
+    BoxCopy box;
+  };
+
+  // Refuses a call that this rank cannot do its part of, among members with these ranks; `far` says
+  // of each whether it is on another host. Without, none is.
   static Result<std::unique_ptr<Resharding>> make(const Call& call, uint32_t rank,
-                                                  std::span<const uint32_t> members);
+                                                  std::span<const uint32_t> members,
+                                                  std::vector<bool> far = {});
 
   uint32_t tensors() const { return static_cast<uint32_t>(input_bytes_.size()); }
   // Of a tensor of ours: how large, and whether others read it.
@@ -31,24 +47,23 @@ class Resharding {
   bool reads_from(uint32_t member) const { return reads_from_[member]; }
   bool is_read_by(uint32_t member) const { return is_read_by_[member]; }
 
+  // Slices of which some or all come from other hosts: somebody else copies them (far_reshard.h).
+  std::span<const Slice> far_slices() const { return far_slices_; }
+  std::span<const uint32_t> sources(const Slice& slice) const {
+    return std::span(sources_).subspan(slice.first_source, slice.source_count);
+  }
+  const FoldTree& tree(const Slice& slice) const { return trees_.at(slice.source_count); }
+
+  // Of the others.
   uint64_t bytes() const { return bytes_; }
   uint64_t bytes_done() const { return bytes_done_; }
 
   // Where a member's tensor lies.
   using Locate = std::function<const std::byte*(uint32_t member, uint32_t tensor)>;
-  // Copies a slice or some, for about a millisecond; whether that was all.
+  // Copies a slice or some of this host, for about a millisecond; whether that was all.
   bool copy_some(const Locate& locate, bool streaming);
 
  private:
-  struct Slice {
-    uint32_t tensor = 0;
-    uint32_t first_source = 0;  // of sources_
-    uint32_t source_count = 0;
-    DType type = DType::f32;
-    ReduceOp op = ReduceOp::sum;
-    BoxCopy box;
-  };
-
   explicit Resharding(const Call& call) : call_(call) {}
   Result<void> check(uint32_t rank) const;
   Result<void> check_tensor(uint32_t rank, uint32_t move, uint32_t tensor) const;
@@ -62,7 +77,9 @@ class Resharding {
   std::vector<bool> shared_;
   std::vector<bool> reads_from_;
   std::vector<bool> is_read_by_;
+  std::vector<bool> far_;  // by member
   std::vector<Slice> slices_;
+  std::vector<Slice> far_slices_;
   std::vector<uint32_t> sources_;  // members
   std::map<uint32_t, FoldTree> trees_;
   size_t next_ = 0;

@@ -243,6 +243,7 @@ TEST_CASE("a death in the middle of a reshard ends it with the name of the dead"
         if (fabric.rank() == 1) {
           CHECK(!(*begun)->done());
           host.die(1);
+          fabric.was_killed();
           fabric.leave();
           if (++told == 3) host.begin_epoch(2, 1);
           return;

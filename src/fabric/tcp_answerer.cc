@@ -134,14 +134,6 @@ Error Answerer::misfit(Tag tag, uint32_t sender, uint64_t sent, uint32_t receive
                       sent, tag.scope, tag.number, receiver, wanted)};
 }
 
-// As TcpTransport::refuse() tells it: a code, then words.
-static Error refused_scope(Bytes told) {
-  const uint8_t code = told.empty() ? 0xFF : static_cast<uint8_t>(told[0]);
-  const bool known = code <= static_cast<uint8_t>(Code::internal);
-  return {known ? static_cast<Code>(code) : Code::corrupt,
-          std::string(as_text(told.empty() ? told : told.subspan(1)))};
-}
-
 // ---- Small messages ----
 
 void Answerer::expect(Receive& receive) {
@@ -184,7 +176,8 @@ void Answerer::take_message(const Frame& frame, Bytes payload) {
   last_id_ = frame.id;
   if (frame.scope == kRefusalScope) {
     answer(FrameType::delivered, frame.id);
-    return epoch_.refuse_here(frame.number, refused_scope(payload));
+    if (auto refusal = load_refusal(frame.number, payload)) epoch_.refuse_here(*refusal);
+    return;
   }
   Receive* receive = first_expected(frame.tag());
   if (receive == nullptr) return store(frame, payload);
@@ -249,13 +242,17 @@ void Answerer::take_put(const Frame& frame, bool landed) {
   if (!checked) refuse(Refused::put, frame.id, checked.error());
 }
 
-Result<void> Answerer::take_get(const Frame& frame) {
-  const uint64_t heap = context_.options.heap.size();
-  if (frame.total > heap || frame.scope > heap - frame.total) {
+Result<void> Answerer::take_get(const Frame& frame, Bytes apart) {
+  const MutableBytes heap = context_.options.heap;
+  Strides from{.offset = frame.scope, .run = frame.total};
+  if (!apart.empty()) {
+    TRY(from, Strides::decode(frame.scope, apart));
+  }
+  if (!from.fits(heap.size(), frame.total)) {
     refuse(Refused::pull, frame.id,
            Error(Code::invalid,
                  fmt::format("{} bytes at {} are not in the heap of rank {}, which has {}",
-                             frame.total, frame.scope, context_.options.rank, heap)));
+                             frame.total, frame.scope, context_.options.rank, heap.size())));
     return {};
   }
   if (gets_.size() >= gets_swept_at_) {
@@ -266,7 +263,12 @@ Result<void> Answerer::take_get(const Frame& frame) {
   auto flow = std::make_unique<Flow>();
   flow->frame = {
       .type = FrameType::data, .priority = frame.priority, .id = frame.id, .total = frame.total};
-  flow->bytes = context_.options.heap.subspan(frame.scope, frame.total);
+  if (from.loop_count == 0) {
+    flow->bytes = heap.subspan(from.offset, frame.total);
+  } else {
+    flow->bytes = heap.first(frame.total);  // as many; they lie elsewhere
+    flow->apart = from;
+  }
   flow->next = frame.offset;
   bundle_->start(*flow);
   gets_.insert_or_assign(frame.id, std::move(flow));
@@ -279,7 +281,7 @@ Result<void> Answerer::take(const Frame& frame, Bytes payload, bool landed) {
   switch (frame.type) {
     case FrameType::message: take_message(frame, payload); return {};
     case FrameType::take: return take_take(frame);
-    case FrameType::get: return take_get(frame);
+    case FrameType::get: return take_get(frame, payload);
     case FrameType::stop: take_stop(frame.id); return {};
     case FrameType::put: take_put(frame, landed); return {};
     case FrameType::received: take_received(frame); return {};

@@ -35,6 +35,7 @@ class Answerer final : private FrameTaker {
   // Large messages that nobody takes are told.
   void tell_waiting();
 
+  bool up() const { return up_; }
   // Whether all answers were written.
   bool quiet() const { return bundle_ == nullptr || bundle_->idle(); }
   // Everything ends with this error.
@@ -65,7 +66,7 @@ class Answerer final : private FrameTaker {
   void deliver(Receive& receive, uint64_t id, Bytes message);
   Receive* first_expected(Tag tag) const;
   Result<void> take_take(const Frame& frame);
-  Result<void> take_get(const Frame& frame);
+  Result<void> take_get(const Frame& frame, Bytes apart);
   void take_stop(uint64_t id);
   void take_put(const Frame& frame, bool landed);
   void take_received(const Frame& frame);

@@ -85,7 +85,12 @@ bool Bundle::take_batch(Connection& to) {
 void Bundle::take_piece(Connection& to) {
   Flow& flow = *next_flow();
   flow.unlink();
-  const Bytes piece = flow.bytes.subspan(flow.next, piece_bytes(flow.next, flow.bytes.size()));
+  Bytes piece = flow.bytes.subspan(flow.next, piece_bytes(flow.next, flow.bytes.size()));
+  if (flow.apart) {
+    const MutableBytes into(own_memory(to.together, kChunkBytes), piece.size());
+    flow.apart->gather(flow.bytes.data(), flow.next, into);
+    piece = into;
+  }
   Frame frame = flow.frame;
   frame.offset = flow.next;
   flow.next += piece.size();
@@ -95,7 +100,7 @@ void Bundle::take_piece(Connection& to) {
   to.sealer.seal(frame, piece, to.header.data(), sealed);
   to.parts[1] = Bytes(to.header).first(to.sealer.header_bytes());
   to.parts[2] = sealed == nullptr ? piece : Bytes(sealed, piece.size());
-  to.sending = sealed == nullptr ? &flow : nullptr;
+  to.sending = sealed == nullptr && !flow.apart ? &flow : nullptr;
   counters_.bytes_sent += piece.size();
 }
 

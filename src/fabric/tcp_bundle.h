@@ -9,6 +9,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "fabric/tcp_handshake.h"
@@ -24,7 +25,8 @@ class Flow : public ListNode {
  public:
   Frame frame;  // of every piece, apart from its offset
   Bytes bytes;
-  uint64_t next = 0;  // the piece to be sent next; bytes.size(): none
+  std::optional<Strides> apart;  // from where bytes begin; they are put together piece by piece
+  uint64_t next = 0;             // the piece to be sent next; bytes.size(): none
 };
 
 class Bundle;
@@ -97,9 +99,10 @@ class Bundle {
     wire::Buffer filling;
     wire::Buffer writing;
     std::array<std::byte, kFrameBytes + 16> header;
-    std::array<Bytes, 3> parts;        // small frames, header and payload of a piece
-    Flow* sending = nullptr;           // whose piece is being written from where it lies
-    std::unique_ptr<std::byte[]> own;  // a piece that is encrypted, or withdrawn
+    std::array<Bytes, 3> parts;             // small frames, header and payload of a piece
+    Flow* sending = nullptr;                // whose piece is being written from where it lies
+    std::unique_ptr<std::byte[]> own;       // a piece that is encrypted, or withdrawn
+    std::unique_ptr<std::byte[]> together;  // a piece of what lies apart
     // In.
     wire::Buffer inbox;
     wire::ReadSize read_size;

@@ -74,13 +74,15 @@ void Caller::tell(FrameType what, const LargeSend& send) {
 }
 
 void Caller::ask(const Pull& pull) {
+  const std::string apart = pull.from.loop_count == 0 ? "" : pull.from.encode();
   bundle_->send({.type = pull.takes ? FrameType::take : FrameType::get,
                  .priority = pull.priority,
                  .id = pull.id,
                  .scope = pull.tag.scope,
                  .number = pull.takes ? pull.tag.number : 0,
                  .offset = pull.pieces.missing(),
-                 .total = pull.into.size()});
+                 .total = pull.into.size()},
+                as_bytes(apart));
 }
 
 bool Caller::quiet() const { return unreleased_.empty(); }

@@ -29,6 +29,7 @@ class Caller final : private FrameTaker {
 
   // Whether the other side knows what it has to.
   bool quiet() const;
+  bool up() const { return up_; }
   // Everything ends with this error.
   void end(const Error& why);
 

@@ -34,7 +34,7 @@ class EpochState {
   virtual Caller& caller(uint32_t rank) = 0;
   virtual Answerer& answerer(uint32_t rank) = 0;
   // Another rank told us to.
-  virtual void refuse_here(uint64_t scope, const Error& why) = 0;
+  virtual void refuse_here(const Refusal& refusal) = 0;
 
  protected:
   ~EpochState() = default;

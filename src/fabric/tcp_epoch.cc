@@ -41,18 +41,37 @@ Result<void> Epoch::admit(const Introduction& who) {
   return answerer(who.from).admit(who);
 }
 
-void Epoch::refuse_here(uint64_t scope, const Error& why) {
-  if (!refused_.emplace(scope, why).second) return;
+// Of two for one scope, that which says more counts.
+void Epoch::refuse_here(const Refusal& refusal) {
+  if (refusal.left) left_.insert(*refusal.left);
+  const Tag from = refusal.from;
+  const auto [known, added] = refused_.emplace(from.scope, refusal);
+  if (!added && known->second.from.number <= from.number) return;
+  known->second = refusal;
   if (refused_.size() > kMaxKeptErrors) refused_.erase(refused_.begin());
   std::vector<Errand*> ending;
-  const auto [first, last] = calls_->equal_range(scope);
-  for (auto call = first; call != last; ++call) ending.push_back(call->second);
-  for (Errand* errand : ending) errand->end_with(why);
+  const auto end = calls_->upper_bound({from.scope, ~uint64_t{0}});
+  for (auto call = calls_->lower_bound(from); call != end; ++call) ending.push_back(call->second);
+  for (Errand* errand : ending) errand->end_with(refusal.why);
 }
 
-const Error* Epoch::refusal(uint64_t scope) const {
+const Error* Epoch::refusal(Tag tag) const {
+  const auto found = refused_.find(tag.scope);
+  if (found == refused_.end() || tag.number < found->second.from.number) return nullptr;
+  return &found->second.why;
+}
+
+std::optional<uint32_t> Epoch::left_in(uint64_t scope) const {
   const auto found = refused_.find(scope);
-  return found == refused_.end() ? nullptr : &found->second;
+  return found == refused_.end() ? std::nullopt : found->second.left;
+}
+
+std::vector<uint32_t> Epoch::linked() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < callers_.size(); ++rank)
+    if ((callers_[rank] && callers_[rank]->up()) || (answerers_[rank] && answerers_[rank]->up()))
+      ranks.push_back(rank);
+  return ranks;
 }
 
 bool Epoch::quiet() const {

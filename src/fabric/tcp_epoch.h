@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "fabric/tcp_answerer.h"
@@ -20,10 +21,13 @@ class Epoch final : public EpochState, public Doorkeeper {
   Result<void> admit(const Introduction& who) override;
 
   // Calls of the scope end with the error; so do later ones, see refusal().
-  void refuse_here(uint64_t scope, const Error& why) override;
-  const Error* refusal(uint64_t scope) const;
-  // Calls under way, by scope; they may end after the epoch.
-  using Calls = std::multimap<uint64_t, Errand*>;
+  void refuse_here(const Refusal& refusal) override;
+  const Error* refusal(Tag tag) const;
+  const std::set<uint32_t>& left() const { return left_; }
+  std::optional<uint32_t> left_in(uint64_t scope) const;
+  std::vector<uint32_t> linked() const;
+  // Calls under way, by tag; they may end after the epoch.
+  using Calls = std::multimap<Tag, Errand*>;
   const std::shared_ptr<Calls>& calls() const { return calls_; }
 
   // Whether the others know what they have to of what was done.
@@ -36,7 +40,8 @@ class Epoch final : public EpochState, public Doorkeeper {
   Task<void> tell_waiting();
 
   Context& context_;
-  std::map<uint64_t, Error> refused_;  // by scope
+  std::map<uint64_t, Refusal> refused_;  // by scope
+  std::set<uint32_t> left_;
   std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
   std::vector<std::unique_ptr<Caller>> callers_;      // by rank
   std::vector<std::unique_ptr<Answerer>> answerers_;  // by rank

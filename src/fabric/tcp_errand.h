@@ -143,10 +143,12 @@ class Pull final : public Receive {
   Pull(Caller& caller, Answerer& answerer, Tag tag, MutableBytes into)
       : Receive(answerer, tag, into), caller(caller), takes(true), pieces(into.size()) {}
   // A get.
-  Pull(Caller& caller, Answerer& answerer, uint64_t place, MutableBytes into, Priority priority)
-      : Receive(answerer, {place, 0}, into),
+  Pull(Caller& caller, Answerer& answerer, const Strides& from, MutableBytes into,
+       Priority priority)
+      : Receive(answerer, {from.offset, 0}, into),
         caller(caller),
         takes(false),
+        from(from),
         priority(priority),
         pieces(into.size()) {}
   ~Pull();
@@ -154,6 +156,7 @@ class Pull final : public Receive {
 
   Caller& caller;
   bool takes;
+  Strides from;
   Priority priority = Priority::normal;
   uint64_t id = 0;
   uint64_t serial = 0;  // of the large send whose pieces came

@@ -1,50 +1,19 @@
-// For tests: an address book in memory, ranks on one loop, and bytes that tell where they belong.
+// For tests: ranks on one loop, and bytes that tell where they belong.
 #pragma once
 
 #include <doctest/doctest.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "fabric/memory_book.h"
 #include "fabric/tcp_limits.h"
 #include "fabric/tcp_transport.h"
 #include "world/real/real_world.h"
 #include "world/real/ucx/ucx_carrier.h"
 
 namespace tutti {
-
-class MemoryBook final : public AddressBook {
- public:
-  // Of one rank: what it publishes is its own.
-  class Page final : public AddressBook {
-   public:
-    Page(MemoryBook& book, uint32_t rank) : book_(book), rank_(rank) {}
-    Task<Result<void>> publish(uint64_t epoch, Address address) override {
-      book_.addresses_[{epoch, rank_}] = std::move(address);
-      co_return {};
-    }
-    Task<Result<Address>> find(uint64_t epoch, uint32_t rank) override {
-      return book_.find(epoch, rank);
-    }
-
-   private:
-    MemoryBook& book_;
-    uint32_t rank_;
-  };
-
-  Task<Result<void>> publish(uint64_t, Address) override { co_return {}; }
-  Task<Result<Address>> find(uint64_t epoch, uint32_t rank) override {
-    const auto found = addresses_.find({epoch, rank});
-    if (found == addresses_.end())
-      co_return fail(Code::unavailable, "rank {} is not there yet", rank);
-    co_return found->second;
-  }
-
- private:
-  std::map<std::pair<uint64_t, uint32_t>, Address> addresses_;
-};
 
 inline JobKey test_key(int which = 1) {
   JobKey key;

@@ -20,7 +20,11 @@ constexpr std::array<Shape, kFrameTypes + 1> kShapes = {{
     {"nothing"},
     {.name = "message", .scope = true, .number = true, .most = kSmallBytes},
     {.name = "take", .scope = true, .number = true, .offset = true, .total = true},
-    {.name = "get", .scope = true, .offset = true, .total = true},
+    {.name = "get",
+     .scope = true,
+     .offset = true,
+     .total = true,
+     .most = uint32_t{Strides::kMostEncoded}},
     {.name = "stop"},
     {.name = "put", .scope = true, .offset = true, .total = true, .most = kChunkBytes},
     {.name = "received", .number = true},
@@ -110,6 +114,34 @@ Frame refusal(Refused what, uint64_t id, const Error& why) {
 Error refusal_error(const Frame& frame, Bytes text) {
   const bool known = frame.number <= static_cast<uint64_t>(Code::internal);
   return {known ? static_cast<Code>(frame.number) : Code::internal, std::string(as_text(text))};
+}
+
+namespace {
+
+constexpr uint32_t kNobody = ~0U;
+constexpr size_t kRefusalBytes = 13;  // before the words
+
+}  // namespace
+
+std::string store_refusal(const Refusal& refusal) {
+  std::string told(kRefusalBytes, '\0');
+  auto* to = reinterpret_cast<std::byte*>(told.data());
+  to[0] = std::byte{static_cast<uint8_t>(refusal.why.code())};
+  store_le(to + 1, refusal.left.value_or(kNobody));
+  store_le(to + 5, refusal.from.number);
+  return told + refusal.why.text().substr(0, kMaxErrorText);
+}
+
+Result<Refusal> load_refusal(uint64_t scope, Bytes told) {
+  if (told.size() < kRefusalBytes) return fail(Code::corrupt, "a refusal of {} bytes", told.size());
+  const auto code = std::to_integer<uint8_t>(told[0]);
+  const bool known = code <= static_cast<uint8_t>(Code::internal);
+  Refusal refusal{.from = {scope, load_le<uint64_t>(told.data() + 5)},
+                  .why = {known ? static_cast<Code>(code) : Code::corrupt,
+                          std::string(as_text(told.subspan(kRefusalBytes)))}};
+  const auto left = load_le<uint32_t>(told.data() + 1);
+  if (left != kNobody) refusal.left = left;
+  return refusal;
 }
 
 }  // namespace tutti::tcp

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 
 #include "fabric/tcp_limits.h"
@@ -27,7 +28,7 @@ enum class FrameType : uint8_t {
   // From who connected.
   message = 1,  // id, tag: a small message in the payload
   take,         // id, tag, total; from offset on: send me the large message, when there is one
-  get,          // id, scope (a place in the heap), total; from offset on
+  get,          // id, scope (a place in the heap), total; from offset on; how they lie, if apart
   stop,         // id: of a take or get that nobody waits for any more
   put,          // id, scope (a place in the heap), offset, total: one piece in the payload
   received,     // id of a take, number: that large send is here
@@ -83,5 +84,10 @@ constexpr uint64_t piece_bytes(uint64_t offset, uint64_t total) {
 Frame refusal(Refused what, uint64_t id, const Error& why);
 Error refusal_error(const Frame& frame, Bytes text);
 Bytes refusal_text(const Error& why);
+
+// What a message of kRefusalScope says, whose number is the scope: u8 code, u32 who left or all
+// ones, u64 from which number on, then words.
+std::string store_refusal(const Refusal& refusal);
+Result<Refusal> load_refusal(uint64_t scope, Bytes told);
 
 }  // namespace tutti::tcp

@@ -7,7 +7,7 @@
 
 namespace tutti::tcp {
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxStreams = 8;  // more never measured faster
 
 // Small messages travel at once with their tag; what is larger waits for its receiver, so that it

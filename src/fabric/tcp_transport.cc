@@ -126,11 +126,11 @@ void TcpTransport::refused(const Error& why) {
 
 namespace {
 
-// A call under way is known by its scope.
+// A call under way is known by its tag.
 class Watch {
  public:
-  Watch(const Epoch& epoch, uint64_t scope, tcp::Errand& errand)
-      : calls_(epoch.calls()), at_(calls_->emplace(scope, &errand)) {}
+  Watch(const Epoch& epoch, Tag tag, tcp::Errand& errand)
+      : calls_(epoch.calls()), at_(calls_->emplace(tag, &errand)) {}
   ~Watch() { calls_->erase(at_); }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -201,14 +201,26 @@ Task<void> TcpTransport::greet(std::unique_ptr<Stream> stream) {
 
 // ---- Calls ----
 
-Task<void> TcpTransport::refuse(std::vector<uint32_t> ranks, uint64_t scope, Error why) {
+Task<void> TcpTransport::refuse(std::vector<uint32_t> ranks, Refusal refusal) {
   if (epoch_ == nullptr) co_return;
-  epoch_->refuse_here(scope, why);
-  std::string told(1, static_cast<char>(why.code()));
-  told += why.text().substr(0, tcp::kMaxErrorText);
+  epoch_->refuse_here(refusal);
+  const std::string told = tcp::store_refusal(refusal);
   const Instant by = context_->clock().now() + tcp::kRefusalPatience;
-  auto telling = tell_all(std::move(ranks), scope, as_bytes(told));
+  auto telling = tell_all(std::move(ranks), refusal.from.scope, as_bytes(told));
   (void)co_await with_deadline(context_->clock(), by, std::move(telling));
+}
+
+std::vector<uint32_t> TcpTransport::left() const {
+  if (epoch_ == nullptr) return {};
+  return {epoch_->left().begin(), epoch_->left().end()};
+}
+
+std::optional<uint32_t> TcpTransport::left_in(uint64_t scope) const {
+  return epoch_ == nullptr ? std::nullopt : epoch_->left_in(scope);
+}
+
+std::vector<uint32_t> TcpTransport::linked() const {
+  return epoch_ == nullptr ? std::vector<uint32_t>() : epoch_->linked();
 }
 
 Task<Result<void>> TcpTransport::tell_all(std::vector<uint32_t> ranks, uint64_t scope, Bytes told) {
@@ -221,7 +233,7 @@ Task<Result<void>> TcpTransport::tell_all(std::vector<uint32_t> ranks, uint64_t 
 
 Result<void> TcpTransport::check(uint32_t rank, Tag tag) const {
   if (epoch_ == nullptr) return fail(over_);
-  if (const Error* refused = epoch_->refusal(tag.scope)) return fail(*refused);
+  if (const Error* refused = epoch_->refusal(tag)) return fail(*refused);
   if (rank >= context_->options.world_size)
     return fail(Code::invalid, "there is no rank {}; there are {}", rank,
                 context_->options.world_size);
@@ -234,14 +246,14 @@ Task<Result<void>> TcpTransport::send(uint32_t rank, Tag tag, Bytes bytes, Prior
   if (bytes.size() <= tcp::kSmallBytes) {
     tcp::Caller& caller = epoch_->caller(rank);
     tcp::SmallSend send(caller, tag, bytes, priority);
-    const Watch watch(*epoch_, tag.scope, send);
+    const Watch watch(*epoch_, tag, send);
     caller.start(send);
     auto sent = co_await send;
     co_return sent;
   }
   tcp::Answerer& answerer = epoch_->answerer(rank);
   tcp::LargeSend send(answerer, tag, bytes, priority);
-  const Watch watch(*epoch_, tag.scope, send);
+  const Watch watch(*epoch_, tag, send);
   answerer.start(send);
   auto sent = co_await send;
   co_return sent;
@@ -253,14 +265,14 @@ Task<Result<void>> TcpTransport::receive(uint32_t rank, Tag tag, MutableBytes in
   tcp::Answerer& answerer = epoch_->answerer(rank);
   if (into.size() <= tcp::kSmallBytes) {
     tcp::SmallReceive receive(answerer, tag, into);
-    const Watch watch(*epoch_, tag.scope, receive);
+    const Watch watch(*epoch_, tag, receive);
     answerer.start(receive);
     auto received = co_await receive;
     co_return received;
   }
   tcp::Caller& caller = epoch_->caller(rank);
   tcp::Pull pull(caller, answerer, tag, into);
-  const Watch watch(*epoch_, tag.scope, pull);
+  const Watch watch(*epoch_, tag, pull);
   answerer.start(pull);
   if (!pull.done()) caller.start(pull);
   auto received = co_await pull;
@@ -278,12 +290,16 @@ Task<Result<void>> TcpTransport::put(uint32_t rank, uint64_t offset, Bytes from,
   co_return done;
 }
 
-Task<Result<void>> TcpTransport::get(uint32_t rank, uint64_t offset, MutableBytes into,
-                                     Priority priority) {
-  auto checked = check(rank, {});
+Task<Result<void>> TcpTransport::get(uint32_t rank, Strides from, MutableBytes into,
+                                     Priority priority, Tag tag) {
+  auto checked = check(rank, tag);
   if (!checked || into.empty()) co_return checked;
+  if (from.bytes() != into.size())
+    co_return fail(Code::invalid, "{} bytes are asked for, and there is room for {}", from.bytes(),
+                   into.size());
   tcp::Caller& caller = epoch_->caller(rank);
-  tcp::Pull pull(caller, epoch_->answerer(rank), offset, into, priority);
+  tcp::Pull pull(caller, epoch_->answerer(rank), from, into, priority);
+  const Watch watch(*epoch_, tag, pull);
   caller.start(pull);
   auto got = co_await pull;
   co_return got;

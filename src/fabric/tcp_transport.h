@@ -86,7 +86,10 @@ class TcpTransport final : public Transport {
   // Each larger than the one before.
   void begin_epoch(uint64_t epoch) override;
   void end_epoch(Error why) override;
-  Task<void> refuse(std::vector<uint32_t> ranks, uint64_t scope, Error why) override;
+  Task<void> refuse(std::vector<uint32_t> ranks, Refusal refusal) override;
+  std::vector<uint32_t> left() const override;
+  std::optional<uint32_t> left_in(uint64_t scope) const override;
+  std::vector<uint32_t> linked() const override;
 
   // A message that is small is stored where nobody receives it yet, up to a limit per rank: beyond
   // it the send fails with Code::exhausted, and so does every receive from that rank that finds
@@ -98,8 +101,9 @@ class TcpTransport final : public Transport {
   // Outside of the heap: Code::invalid. Where nobody may put: Code::denied.
   Task<Result<void>> put(uint32_t rank, uint64_t offset, Bytes from,
                          Priority priority = Priority::normal) override;
-  Task<Result<void>> get(uint32_t rank, uint64_t offset, MutableBytes into,
-                         Priority priority = Priority::normal) override;
+  using Transport::get;
+  Task<Result<void>> get(uint32_t rank, Strides from, MutableBytes into,
+                         Priority priority = Priority::normal, Tag tag = {}) override;
 
   const TcpCounters& counters() const;
   const Address& address() const { return listener_->address(); }

@@ -182,6 +182,15 @@ Task<void> one_sided(TcpRanks& ranks) {
     CHECK(ranks.heaps[1].substr(half + 17, size) == put);
   }
   CHECK(ranks.heaps[1].substr(0, half) == theirs.substr(0, half));
+  // Rows of a tile, in several pieces; their ends are not those of the rows.
+  Strides tile{.offset = 33, .run = 10'007};
+  tile.repeat(91, 11'003);
+  std::string rows(tile.bytes(), '\0');
+  std::string plain;
+  for (uint64_t row = 0; row < 91; ++row) plain += theirs.substr(33 + row * 11'003, 10'007);
+  auto done = co_await ranks[0].get(1, tile, as_mutable_bytes(rows), Priority::bulk);
+  CHECK(done.has_value());
+  CHECK(rows == plain);
 }
 
 Task<void> out_of_bounds(TcpRanks& ranks) {
@@ -193,6 +202,10 @@ Task<void> out_of_bounds(TcpRanks& ranks) {
     auto got = co_await ranks[0].get(1, offset, as_mutable_bytes(bytes));
     CHECK(got.error().code() == Code::invalid);
   }
+  Strides tile{.offset = 0, .run = 10};
+  tile.repeat(100, TcpRanks::kHeap / 99 + 1);
+  auto beyond = co_await ranks[0].get(1, tile, as_mutable_bytes(bytes));
+  CHECK(beyond.error().code() == Code::invalid);
   auto put = co_await ranks[0].put(1, 5, as_bytes(bytes));
   CHECK(put.error().code() == Code::denied);
   const std::string large(3 * kChunkBytes, 'x');

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "fabric/strides.h"
 #include "world/task.h"
 
 namespace tutti {
@@ -22,6 +24,13 @@ struct Tag {
   uint64_t scope = 0;   // the key of a group and epoch, or whatever the caller keeps apart
   uint64_t number = 0;  // within it
   auto operator<=>(const Tag&) const = default;
+};
+
+// Why some calls cannot be done.
+struct Refusal {
+  Tag from;
+  Error why;
+  std::optional<uint32_t> left = {};  // the rank that takes part no longer, if that is why
 };
 
 // What is urgent overtakes what is not, between two pieces of it.
@@ -38,9 +47,16 @@ class Transport {
   // Every call under way, and every later one until begin_epoch(), ends with this error.
   virtual void end_epoch(Error why) = 0;
 
-  // Every call whose tag is of this scope ends with this error, here and at these ranks, now and
-  // for the rest of the epoch. Returns when they know, or after a second.
-  virtual Task<void> refuse(std::vector<uint32_t> ranks, uint64_t scope, Error why) = 0;
+  // Every call whose tag is of this scope, and of this number or a greater one, ends with this
+  // error, here and at these ranks, now and for the rest of the epoch. Returns when they know, or
+  // after a second.
+  virtual Task<void> refuse(std::vector<uint32_t> ranks, Refusal refusal) = 0;
+  // Who has left, as refusals of this epoch said.
+  virtual std::vector<uint32_t> left() const = 0;
+  // For whose leave calls of this scope are refused, if that is why.
+  virtual std::optional<uint32_t> left_in(uint64_t scope) const = 0;
+  // With whom there is a connection, ours or theirs.
+  virtual std::vector<uint32_t> linked() const = 0;
 
   // Returns when the receiver has all of it. The bytes must not change until then.
   virtual Task<Result<void>> send(uint32_t rank, Tag tag, Bytes bytes,
@@ -52,8 +68,14 @@ class Transport {
   // host. A put returns when the bytes are there; who shall know is then sent an empty message.
   virtual Task<Result<void>> put(uint32_t rank, uint64_t offset, Bytes from,
                                  Priority priority = Priority::normal) = 0;
-  virtual Task<Result<void>> get(uint32_t rank, uint64_t offset, MutableBytes into,
-                                 Priority priority = Priority::normal) = 0;
+  // Bytes that lie apart there come one after the other: the other side puts them together, piece
+  // by piece as they are sent. The tag is for refuse() alone.
+  virtual Task<Result<void>> get(uint32_t rank, Strides from, MutableBytes into,
+                                 Priority priority = Priority::normal, Tag tag = {}) = 0;
+  Task<Result<void>> get(uint32_t rank, uint64_t offset, MutableBytes into,
+                         Priority priority = Priority::normal) {
+    return get(rank, Strides{.offset = offset, .run = into.size()}, into, priority);
+  }
 };
 
 }  // namespace tutti

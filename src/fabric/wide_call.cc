@@ -15,10 +15,10 @@ namespace {
 constexpr uint64_t kComparePart = uint64_t{1} << 39;
 constexpr uint64_t kLearnPart = uint64_t{1} << 38;
 constexpr uint64_t kLearnMorePart = kLearnPart + 1;
+constexpr uint64_t kWhyPart = kComparePart + 1;  // which nobody sends
 
-// Latency counts below, bandwidth above; measured over loopback and veth, and not critical.
-constexpr uint64_t kLatencyBytes = 64 << 10;
-constexpr uint32_t kFewHosts = 4;  // speaking with each of them costs no more than a tree
+// Who compares calls finds out as soon as others stumble over sizes, and tells them.
+constexpr Duration kWhyPatience = 200ms;
 
 // What is told to the next host, to find out that it calls something else.
 struct Comparison {
@@ -31,13 +31,14 @@ Task<Result<void>> nothing() { co_return Result<void>{}; }
 }  // namespace
 
 WideCall::WideCall(WideOptions options)
-    : options_(std::move(options)), hosts_(*options_.hosts), call_(options_.call) {}
+    : options_(std::move(options)),
+      transport_(*options_.transport, options_.ranks),
+      hosts_(*options_.hosts),
+      call_(options_.call) {}
 
-Rail WideCall::rail() const {
-  Rail rail{.transport = options_.transport,
-            .own = host(),
-            .scope = options_.scope,
-            .call = options_.number};
+Rail WideCall::rail() {
+  Rail rail{
+      .transport = &transport_, .own = host(), .scope = options_.scope, .call = options_.number};
   for (uint32_t host = 0; host < hosts_.hosts(); ++host)
     rail.ranks.push_back(options_.ranks[hosts_.partner(host, place())]);
   return rail;
@@ -80,10 +81,7 @@ RailWay WideCall::choose(uint64_t bytes, bool reduces) const {
                    : way == RailWay::ring || way == RailWay::direct || way == RailWay::tree;
   };
   if (options_.way && fits(*options_.way)) return *options_.way;
-  const bool few = hosts_.hosts() <= kFewHosts;
-  if (!reduces) return bytes > kLatencyBytes && !few ? RailWay::ring : RailWay::direct;
-  if (few) return RailWay::direct;
-  const RailWay wanted = bytes > kLatencyBytes ? RailWay::halving : RailWay::tree;
+  const RailWay wanted = (reduces ? options_.reduces : options_.gathers)[rail_class(bytes)];
   return fits(wanted) ? wanted : RailWay::direct;
 }
 
@@ -95,6 +93,7 @@ Result<void> WideCall::prepare() {
     case CallKind::all_to_all:
     case CallKind::scatter:
     case CallKind::shift: return prepare_exchange();
+    case CallKind::reshard: prepare_reshard(); return {};
     default: return {};
   }
 }
@@ -212,6 +211,23 @@ Result<void> WideCall::prepare_exchange() {
   return {};
 }
 
+void WideCall::prepare_reshard() {
+  FarReshardOptions reshard{.rail = rail(),
+                            .work = options_.resharding,
+                            .ranks = options_.ranks,
+                            .near = std::vector<const std::byte*>(options_.ranks.size()),
+                            .index = options_.index,
+                            .heap = options_.heap,
+                            .inputs = call_.inputs,
+                            .outputs = call_.outputs,
+                            .signature = options_.signature,
+                            .text = options_.text};
+  for (const uint32_t member : hosts_.members[host()])
+    reshard.near[member] = near_member(member).input;
+  reshard.table = static_cast<uint64_t>(near_member(options_.index).input - options_.heap);
+  far_ = std::make_unique<FarReshard>(std::move(reshard));
+}
+
 void WideCall::copy_near(uint32_t from, uint64_t source_element, uint64_t target_element,
                          uint64_t elements) {
   const std::byte* source = near_member(from).input + source_element * element();
@@ -237,8 +253,24 @@ Task<Result<void>> WideCall::run() {
   scope.spawn(compare_calls());
   scope.spawn(detail::keep_result(work(), worked));
   auto joined = co_await scope.join();
+  left_ = transport_.left_in(options_.scope);
   if (!joined) co_return joined;
+  if (!*worked && worked->error().code() == Code::invalid) {
+    auto why = co_await hear_why();
+    if (!why && why.error().code() != Code::deadline) co_return why;
+  }
   co_return std::move(*worked);
+}
+
+// Sizes that differ are seen at both ends, also by those whose neighbours call the same: another
+// knows why, and refuses the scope everywhere.
+Task<Result<void>> WideCall::hear_why() {
+  const uint32_t own = options_.ranks[options_.index];
+  const Tag tag = rail().tag(kWhyPart);
+  const Instant by = options_.clock->now() + kWhyPatience;
+  auto refused = options_.transport->receive(own, tag, MutableBytes());
+  auto why = co_await with_deadline(*options_.clock, by, std::move(refused));
+  co_return why;
 }
 
 Task<Result<void>> WideCall::compare_calls() {
@@ -275,6 +307,7 @@ Task<Result<void>> WideCall::work() {
     case CallKind::broadcast: return broadcast();
     case CallKind::all_gather: return all_gather();
     case CallKind::gather: return gather();
+    case CallKind::reshard: return far_->run();
     default: return exchange();
   }
 }

@@ -10,11 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "fabric/awaited_transport.h"
 #include "fabric/call.h"
+#include "fabric/far_reshard.h"
 #include "fabric/group_hosts.h"
 #include "fabric/node_folds.h"
 #include "fabric/rail.h"
 #include "fabric/share.h"
+#include "fabric/tuning.h"
+#include "world/clock.h"
 
 namespace tutti {
 
@@ -29,6 +33,7 @@ struct NearMember {
 
 struct WideOptions {
   Transport* transport = nullptr;
+  Clock* clock = nullptr;  // of the engine
   std::shared_ptr<const GroupHosts> hosts;
   std::vector<uint32_t> ranks;   // by member
   uint32_t index = 0;            // ours
@@ -37,9 +42,14 @@ struct WideOptions {
   std::byte* output = nullptr;  // ours: where to write it
   uint64_t scope = 0;
   uint32_t number = 0;         // of the call in its group
-  std::optional<RailWay> way;  // if it fits, instead of what we think best
-  uint64_t signature = 0;      // equal for all that mean the same call
-  std::string text;            // what we call, and where, for those who do not
+  std::optional<RailWay> way;  // if it fits, instead of
+  RailWays reduces{};          // by size: the group's tuning, the same for all
+  RailWays gathers{};
+  uint64_t signature = 0;  // equal for all that mean the same call
+  std::string text;        // what we call, and where, for those who do not
+  // Of a reshard; an input is the table of where a member's tensors lie in the heap.
+  std::shared_ptr<const Resharding> resharding;
+  const std::byte* heap = nullptr;
 };
 
 class WideCall {
@@ -49,6 +59,10 @@ class WideCall {
   Result<void> prepare();
   Task<Result<void>> run();
   void finish();
+  // Ranks elsewhere for which it waits, from any thread.
+  std::vector<uint32_t> awaited() const { return transport_.awaited(); }
+  // When it is done: for whose leave it failed.
+  std::optional<uint32_t> left() const { return left_; }
 
  private:
   // What we have joined for a member of another host.
@@ -63,7 +77,7 @@ class WideCall {
   const NearMember& near_member(uint32_t member) const {
     return options_.near[hosts_.place_of[member]];
   }
-  Rail rail() const;
+  Rail rail();
   uint32_t lanes() const;
   DType carried() const { return is_half(call_.type) ? DType::f32 : call_.type; }
   uint64_t element() const { return dtype_bytes(call_.type); }
@@ -85,7 +99,9 @@ class WideCall {
   void push(uint64_t first, uint64_t elements);
 
   Task<Result<void>> work();
+  void prepare_reshard();
   Task<Result<void>> compare_calls();
+  Task<Result<void>> hear_why();
   Task<Result<void>> learn_nodes();
   Task<Result<void>> learn_counts();
   Result<void> order_nodes();
@@ -97,8 +113,11 @@ class WideCall {
   Task<Result<void>> exchange();
 
   WideOptions options_;
+  AwaitedTransport transport_;
   const GroupHosts& hosts_;
   const Call& call_;
+  std::unique_ptr<FarReshard> far_;
+  std::optional<uint32_t> left_;
   std::vector<NodeFold> folds_;
   std::vector<std::vector<LaneRange>> nodes_;         // by host
   std::vector<std::vector<std::byte>> scratch_;       // of joined nodes

@@ -11,8 +11,6 @@ namespace tutti {
 
 namespace {
 
-// Past this much memory in one call its output will not be in the caches when it is read.
-constexpr uint64_t kStreamBytes = 24 << 20;
 // Of a reduced share, handed to an update while it is in the first cache.
 constexpr uint64_t kUpdateBytes = 16 << 10;
 
@@ -28,7 +26,9 @@ const std::byte* Operation::input_of(uint32_t member) const {
   return group_.fabric_.heap().at(input);
 }
 
-bool Operation::streams(uint64_t bytes) const { return bytes >= kStreamBytes; }
+bool Operation::streams(uint64_t bytes) const {
+  return bytes >= (trial_ ? trial_->stream_bytes : group_.tuning_.stream_bytes);
+}
 
 // What a member has joined beforehand.
 std::vector<const std::byte*> Operation::parts_of(uint32_t member,

@@ -6,12 +6,26 @@
 
 namespace tutti {
 
+namespace {
+
+Result<TuneWhen> tune_when(const RankFabricOptions& options) {
+  if (options.tune) return *options.tune;
+  const std::string said = fabric_tune_variable();
+  if (said.empty()) return TuneWhen::lazily;
+  auto when = parse_tune_when(said);
+  if (!when) return fail(Code::invalid, "TUTTI_FABRIC_TUNE: {}", when.error().message());
+  return when;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) {
   auto rank = std::unique_ptr<RankFabric>(new RankFabric());
   TRY(RankPlace place, find_rank_place());
   if (options.transport.empty()) options.transport = place.transport;
   if (options.transport != "tcp" && options.transport != "ucx")
     return fail(Code::invalid, "there is no transport '{}'; use tcp or ucx", options.transport);
+  TRY(const TuneWhen tune, tune_when(options));
   rank->gang_ = hash64(as_bytes(place.role));
   FabricOptions mine{.heap = std::move(place.heap),
                      .control = std::move(place.control),
@@ -20,7 +34,9 @@ Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) 
                      .rank = place.rank,
                      .world_size = place.world_size,
                      .cores = usable_cores(),
-                     .timeout = options.timeout};
+                     .timeout = options.timeout,
+                     .tune = tune,
+                     .tunings = &rank->tunings_};
   if (place.elsewhere) {
     const MutableBytes heap = mine.heap->bytes();
     const auto slots = static_cast<uint32_t>(mine.control->bytes().size() / TUTTI_CONTROL_BYTES);

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "fabric/fabric.h"
 #include "rank/cluster_wiring.h"
+#include "rank/tuning_files.h"
 #include "world/real/engine_thread.h"
 #include "world/real/parking.h"
 
@@ -22,6 +24,8 @@ struct RankFabricOptions {
   uint32_t streams = 1;
   bool checksums = true;
   bool encrypt = false;
+  // Rank 0's counts. Without, what TUTTI_FABRIC_TUNE says: off, auto or now; else auto.
+  std::optional<TuneWhen> tune;
 };
 
 class RankFabric {
@@ -39,6 +43,7 @@ class RankFabric {
   RankFabric() = default;
 
   RealParking parking_;
+  TuningFiles tunings_;
   uint64_t gang_ = 0;  // a hash of its name
   std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<ClusterWiring> wiring_;

@@ -114,4 +114,9 @@ Result<RankPlace> find_rank_place() {
   return place;
 }
 
+std::string fabric_tune_variable() {
+  const char* said = getenv("TUTTI_FABRIC_TUNE");
+  return said == nullptr ? "" : said;
+}
+
 }  // namespace tutti

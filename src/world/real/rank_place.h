@@ -29,4 +29,7 @@ struct RankPlace {
 
 Result<RankPlace> find_rank_place();
 
+// What TUTTI_FABRIC_TUNE says of how the fabric is to be tuned; empty when it is not set.
+std::string fabric_tune_variable();
+
 }  // namespace tutti

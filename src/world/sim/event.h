@@ -9,7 +9,17 @@
 
 namespace tutti {
 
-enum class EventKind : uint16_t { timer, wake, packet, retry, connect, disk, process, fault };
+enum class EventKind : uint16_t {
+  timer,
+  wake,
+  packet,
+  retry,
+  connect,
+  disk,
+  process,
+  fault,
+  transfer
+};
 std::string_view event_kind_name(EventKind kind);
 
 class SimEvent : public Timer {

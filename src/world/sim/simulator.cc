@@ -37,6 +37,7 @@ Simulator::~Simulator() {
     if (host != nullptr) host->stop();
   while (!calls_.empty()) delete &calls_.pop_front();
   hosts_.clear();
+  program_ = nullptr;  // what it holds may have timers
 }
 
 SimHost& Simulator::host(uint32_t index) {

@@ -10,8 +10,8 @@
 namespace tutti {
 
 std::string_view event_kind_name(EventKind kind) {
-  constexpr std::array<std::string_view, 8> names = {"timer",   "wake", "packet",  "retry",
-                                                     "connect", "disk", "process", "fault"};
+  constexpr std::array<std::string_view, 9> names = {
+      "timer", "wake", "packet", "retry", "connect", "disk", "process", "fault", "transfer"};
   return names[static_cast<size_t>(kind)];
 }
 

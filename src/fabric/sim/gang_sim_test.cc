@@ -1,11 +1,12 @@
 // Ranks of one or several simulated hosts, killed at random moments, again and again: no wrong sum,
 // no hang, and the same for the same seed.
+#include <doctest/doctest.h>
+
 #include <numeric>
-#include <random>
 #include <vector>
 
 #include "fabric/plan.h"
-#include "fabric/sim_gang_test.h"
+#include "fabric/sim/gang.h"
 
 namespace tutti {
 namespace {
@@ -114,36 +115,36 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Task<Result<void>> run_gang(SimGang& gang, World& world, uint64_t seed, int kills) {
-  std::mt19937_64 random(seed);
-  gang.start_all();
-  for (int i = 0; i < kills; ++i) {
-    (void)co_await world.clock().sleep(Duration(random() % 3'000'000));
-    const auto victim = static_cast<uint32_t>(random() % gang.size());
-    if (!gang.runs(victim)) break;  // it has finished
-    gang.kill(victim);
-    (void)co_await world.clock().sleep(Duration(random() % 1'000'000));
-    gang.hear_of(victim);
-    (void)co_await world.clock().sleep(Duration(random() % 1'000'000));
-    gang.begin_epoch(victim);
+Task<Result<void>> run_gang(SimGang& gang, Simulator& sim, int kills) {
+  SimRandom random = sim.random(RandomStream::program);
+  gang.start();
+  for (int i = 0; i < kills && !gang.over(); ++i) {
+    const auto quiet = Duration(static_cast<int64_t>(random.below(5'000'000)));
+    CO_TRY_DO(co_await sim.clock().sleep(quiet));
+    gang.kill(static_cast<uint32_t>(random.below(gang.size())));
   }
-  co_await gang.join();
-  co_return {};
+  auto finished = co_await gang.finish();
+  co_return finished;
+}
+
+std::vector<uint32_t> nodes_of(const std::vector<uint32_t>& on_hosts) {
+  std::vector<uint32_t> nodes;
+  for (uint32_t host = 0; host < on_hosts.size(); ++host)
+    nodes.insert(nodes.end(), on_hosts[host], host);
+  return nodes;
 }
 
 Outcome simulate(uint64_t seed, const std::vector<uint32_t>& on_hosts, uint64_t rounds, int kills) {
   Simulator sim({.seed = seed, .hosts = static_cast<uint32_t>(on_hosts.size())});
   Rounds work(std::accumulate(on_hosts.begin(), on_hosts.end(), 0U), rounds);
-  work.turns = on_hosts.size() == 1;
-  work.large = seed % 50 == 1;
-  SimGang gang(sim, on_hosts,
-               [&](Fabric& fabric, World& world) { return work.go_on(fabric, world); });
-  gang.office().random.seed(seed);
-  const auto ran = sim.run(run_gang(gang, sim.host(0), seed, kills), 10min);
-  if (!ran) fmt::print(stderr, "{}\n", ran.error().text());
+  work.turns = true;
+  work.large = seed % 50 == 1 && on_hosts.size() == 1;
+  const auto gang = SimGang::make(
+      sim, {.wires = std::make_shared<FlowWires>(sim, NetModel(), nodes_of(on_hosts)),
+            .body = [&](Fabric& fabric, World& world) { return work.go_on(fabric, world); }});
+  const auto ran = sim.run(run_gang(*gang, sim, kills), 10min);
   REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
-  CHECK(gang.finished() >= gang.size());
-  return {work.sums, gang.losses(), to_ns(sim.host(0).clock().now())};
+  return {work.sums, gang->losses(), sim.now_ns()};
 }
 
 TEST_CASE("whoever is killed, sums are right and nobody waits for ever, in simulation") {

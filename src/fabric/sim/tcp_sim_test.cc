@@ -5,84 +5,13 @@
 #include <random>
 #include <set>
 
+#include "fabric/sim/shaky_world.h"
 #include "fabric/tcp_fixture_test.h"
 #include "world/alarm.h"
 #include "world/sim/simulator.h"
-#include "world/sim/stream.h"
 
 namespace tutti {
 namespace {
-
-// Breaks now and then, or turns a bit of what is written over.
-class ShakyStream final : public Stream {
- public:
-  ShakyStream(std::unique_ptr<Stream> inner, std::mt19937_64& random, uint64_t one_in)
-      : stream_(std::move(inner)),
-        inner_(dynamic_cast<SimStream&>(*stream_)),
-        random_(random),
-        one_in_(one_in) {}
-  Result<void> shutdown_write() override { return inner_.shutdown_write(); }
-  Result<Credentials> peer_credentials() const override { return inner_.peer_credentials(); }
-
- private:
-  bool try_read(Read& read) override { return inner_.try_read(read); }
-  void park_read(Read& read) override { inner_.park_read(read); }
-  void withdraw_read(Read& read) override { inner_.withdraw_read(read); }
-  bool try_write(Write& write) override {
-    if (one_in_ == 0 || write.finished() || random_() % one_in_ != 0)
-      return inner_.try_write(write);
-    if (random_() % 2 == 0) {
-      write.set(fail(Code::unavailable, "shaken"));
-      return true;
-    }
-    const Bytes part = write.parts()[random_() % write.parts().size()];
-    if (part.empty()) return inner_.try_write(write);
-    auto& byte = const_cast<std::byte&>(part[random_() % part.size()]);
-    byte ^= std::byte{16};
-    const bool done = inner_.try_write(write);
-    byte ^= std::byte{16};
-    return done;
-  }
-  void park_write(Write& write) override { inner_.park_write(write); }
-  void withdraw_write(Write& write) override { inner_.withdraw_write(write); }
-
-  std::unique_ptr<Stream> stream_;
-  SimStream& inner_;
-  std::mt19937_64& random_;
-  uint64_t one_in_;
-};
-
-class ShakyWorld final : public World, private Network {
- public:
-  ShakyWorld(World& inner, uint64_t seed, uint64_t one_in)
-      : inner_(inner), random_(seed), one_in_(one_in) {}
-  Clock& clock() override { return inner_.clock(); }
-  tutti::Network& network() override { return *this; }
-  Disk& disk() override { return inner_.disk(); }
-  Processes& processes() override { return inner_.processes(); }
-  Memory& memory() override { return inner_.memory(); }
-  tutti::Random& random() override { return inner_.random(); }
-  const std::string& host_name() const override { return inner_.host_name(); }
-  bool fault(CodePlace& place) override { return inner_.fault(place); }
-
- private:
-  Task<Result<std::unique_ptr<Listener>>> listen(Address address) override {
-    return inner_.network().listen(std::move(address));
-  }
-  Task<Result<std::unique_ptr<Stream>>> connect(Address address) override {
-    auto stream = co_await inner_.network().connect(std::move(address));
-    if (!stream) co_return fail(stream.error());
-    co_return std::make_unique<ShakyStream>(std::move(*stream), random_, one_in_);
-  }
-  Result<Pair> pair() override { return inner_.network().pair(); }
-  Result<std::unique_ptr<Stream>> adopt(Handle handle) override {
-    return inner_.network().adopt(std::move(handle));
-  }
-
-  World& inner_;
-  std::mt19937_64 random_;
-  uint64_t one_in_;
-};
 
 struct Plan {
   uint32_t ranks = 3;
@@ -305,6 +234,14 @@ class Stage {
     done = co_await transport.get(other, offset, as_mutable_bytes(back));
     if (!done) co_return done;
     wrong += back != text;
+    // And every second kilobyte of it.
+    Strides apart{.offset = offset, .run = 1024};
+    apart.repeat(text.size() / 2048, 2048);
+    std::string some(apart.bytes(), '\0');
+    done = co_await transport.get(other, apart, as_mutable_bytes(some));
+    if (!done) co_return done;
+    for (uint64_t at = 0; at < some.size(); at += 1024)
+      wrong += some.compare(at, 1024, text, 2 * at, 1024) != 0;
     co_return done;
   }
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "fabric/fold.h"
-#include "fabric/sim_gang_test.h"
+#include "fabric/sim/gang.h"
 #include "fabric/wide_call.h"
 
 namespace tutti {
@@ -16,20 +16,23 @@ using Shape = std::vector<uint32_t>;
 uint32_t sum_of(const Shape& shape) { return std::accumulate(shape.begin(), shape.end(), 0U); }
 
 Task<Result<void>> run_gang(SimGang& gang) {
-  gang.start_all();
-  co_await gang.join();
-  co_return {};
+  gang.start();
+  auto finished = co_await gang.finish();
+  co_return finished;
 }
 
 void on_hosts(const Shape& shape, SimGang::Body body) {
   CAPTURE(shape.size());
   CAPTURE(sum_of(shape));
   Simulator sim({.seed = 3, .hosts = static_cast<uint32_t>(shape.size())});
-  SimGang gang(sim, shape, std::move(body));
-  const auto ran = sim.run(run_gang(gang), 10min);
+  std::vector<uint32_t> nodes;
+  for (uint32_t host = 0; host < shape.size(); ++host) nodes.insert(nodes.end(), shape[host], host);
+  const auto gang =
+      SimGang::make(sim, {.wires = std::make_shared<FlowWires>(sim, NetModel(), std::move(nodes)),
+                          .body = std::move(body)});
+  const auto ran = sim.run(run_gang(*gang), 10min);
   REQUIRE_MESSAGE(ran.has_value(), ran.error().text());
-  CHECK(gang.finished() == gang.size());
-  CHECK(gang.losses() == 0);
+  CHECK(gang->losses() == 0);
 }
 
 const Shape kShapes[] = {{1, 1}, {2, 2}, {3, 1, 2}, {1, 4}, {1, 1, 1, 1, 1}, {3, 3, 3}};

@@ -3,11 +3,10 @@
 #include <cstring>
 
 #include "fabric/fold.h"
-#include "fabric/mail_transport_test.h"
 #include "fabric/node_folds.h"
 #include "fabric/rail.h"
+#include "fabric/sim/sim_transport.h"
 #include "world/scope.h"
-#include "world/sim/simulator.h"
 
 namespace tutti {
 namespace {
@@ -25,14 +24,16 @@ Task<void> keep(Task<Result<void>> work, int& done) {
   ++done;
 }
 
-Task<Result<void>> run_all(World& world, PostOffice& office, uint32_t hosts,
-                           std::vector<std::vector<float>>& data, RailWay way, Body body) {
-  std::vector<std::unique_ptr<MailTransport>> transports;
+Task<Result<void>> run_all(SimHub& hub, std::vector<std::vector<float>>& data, RailWay way,
+                           Body body) {
+  const uint32_t hosts = hub.ranks();
+  std::vector<std::unique_ptr<SimTransport>> transports;
   int done = 0;
   {
     Scope scope;
     for (uint32_t host = 0; host < hosts; ++host) {
-      transports.push_back(std::make_unique<MailTransport>(world, office, host));
+      transports.push_back(std::make_unique<SimTransport>(hub, SimTransportOptions{.rank = host}));
+      transports.back()->begin_epoch(1);
       Rail rail{.transport = transports.back().get(), .own = host, .scope = 77, .call = 5};
       for (uint32_t other = 0; other < hosts; ++other) rail.ranks.push_back(other);
       scope.spawn(keep(body(std::move(rail), data[host], way), done));
@@ -40,14 +41,16 @@ Task<Result<void>> run_all(World& world, PostOffice& office, uint32_t hosts,
     (void)co_await scope.join();
   }
   CHECK(done == static_cast<int>(hosts));
-  CHECK(office.letters.empty());
+  for (uint32_t host = 0; host < hosts; ++host) CHECK(hub.mailbox(host).sends.empty());
   co_return Result<void>{};
 }
 
 void on_rail(uint32_t hosts, std::vector<std::vector<float>>& data, RailWay way, Body body) {
-  Simulator sim({.seed = hosts, .hosts = 1});
-  PostOffice office;
-  const auto ran = sim.run(run_all(sim.host(0), office, hosts, data, way, body), 10min);
+  Simulator sim({.seed = hosts, .hosts = hosts});
+  std::vector<uint32_t> places(hosts);
+  for (uint32_t host = 0; host < hosts; ++host) places[host] = host;
+  SimHub hub(sim, NetModel(), std::move(places));
+  const auto ran = sim.run(run_all(hub, data, way, body), 10min);
   REQUIRE(ran.has_value());
 }
 
