@@ -244,7 +244,6 @@ TEST_CASE("a death in the middle of a reshard ends it with the name of the dead"
           CHECK(!(*begun)->done());
           host.die(1);
           fabric.was_killed();
-          fabric.leave();
           if (++told == 3) host.begin_epoch(2, 1);
           return;
         }
