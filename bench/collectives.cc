@@ -8,61 +8,22 @@
 // much memory as an all_reduce in place must: what the machine can do at best.
 #include "collectives.h"
 
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "fabric/fold.h"
-#include "fabric/group.h"
+#include "forked_ranks.h"
 #include "measure.h"
 #include "rank/tuning_files.h"
-#include "world/real/parking.h"
 
 namespace {
 
 using namespace tutti;
 
-class PlainMapping final : public Mapping {
- public:
-  explicit PlainMapping(MutableBytes bytes) : Mapping(bytes) {}
-};
-
-MutableBytes map_shared(uint64_t bytes) {
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) std::abort();
-  return {static_cast<std::byte*>(pages), bytes};
-}
-
-template <class T>
-T or_die(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "bench_collectives: %s\n", result.error().text().c_str());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
-
 // Memory that is this rank's input or output.
 std::byte* room(Fabric& fabric, uint64_t bytes) {
   return fabric.heap().at(or_die(fabric.heap().allocate(bytes)));
-}
-
-// Where every rank has a core, as `mpirun --bind-to core` does it.
-void bind_to_core(uint32_t rank, uint32_t ranks) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (ranks > std::thread::hardware_concurrency()) return;
-  CPU_SET(rank, &allowed);
-  sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 // Each line read and written once: with all ranks 2pN bytes.
@@ -142,44 +103,14 @@ struct Rank {
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const auto ranks = static_cast<uint32_t>(std::atoi(argv[1]));
-  const MutableBytes heap = map_shared(uint64_t{8} << 30 << 3);
-  const MutableBytes control = map_shared(ranks * 1024UL);
   auto* times = reinterpret_cast<double*>(map_shared(kMostCalls * ranks * sizeof(double)).data());
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    auto& page = *reinterpret_cast<tutti_control_page*>(control.data() + rank * 1024UL);
-    page.rank = rank;
-    page.epoch = 1;
-    page.magic = TUTTI_CONTROL_MAGIC;
-  }
-  std::vector<pid_t> children;
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const pid_t child = fork();
-    if (child != 0) {
-      children.push_back(child);
-      continue;
-    }
-    bind_to_core(rank, ranks);
-    RealParking parking;
-    TuningFiles tunings;  // as a program that tutti starts has it
-    auto fabric = or_die(Fabric::open(parking, {.heap = std::make_unique<PlainMapping>(heap),
-                                                .control = std::make_unique<PlainMapping>(control),
-                                                .slot = rank,
-                                                .gang = 1,
-                                                .rank = rank,
-                                                .world_size = ranks,
-                                                .cores = std::thread::hardware_concurrency(),
-                                                .tune = TuneWhen::lazily,
-                                                .tunings = &tunings}));
-    or_die(fabric->join(30s));
-    Rank self{*fabric, *fabric->world(), argv[2], times};
+  TuningFiles tunings;  // as a program that tutti starts has it
+  const auto tuned = [&](FabricOptions& options) {
+    options.tune = TuneWhen::lazily;
+    options.tunings = &tunings;
+  };
+  return on_forked_ranks(ranks, tuned, [&](Fabric& fabric) {
+    Rank self{fabric, *fabric.world(), argv[2], times};
     for (int i = 3; i < argc; ++i) self.measure(std::strtoull(argv[i], nullptr, 10));
-    return 0;
-  }
-  bool failed = false;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-  }
-  return failed ? 1 : 0;
+  });
 }

@@ -3,24 +3,19 @@
 //
 // "plan" prints seconds from the shapes of a model to the copies of all ranks, or of one. "move"
 // prints, for reshards of so many bytes in all between two layouts of four processes and for as
-// many concurrent memcpys of the same bytes, the median over calls of the slowest rank's seconds.
+// many concurrent memcpys of the same bytes, the median over calls of the seconds they take.
 // All buffers are rewritten before every call.
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "fabric/group.h"
 #include "fabric/plan.h"
+#include "forked_ranks.h"
 #include "measure.h"
-#include "world/real/parking.h"
 
 namespace {
 
@@ -28,15 +23,6 @@ using namespace tutti;
 
 constexpr uint32_t kRanks = 4;
 constexpr int kCalls = 5;
-
-template <class T>
-T or_die(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "bench_reshard: %s\n", result.error().text().c_str());
-    std::exit(1);
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
 
 Layout layout_of(const Mesh& mesh, std::vector<uint64_t> shape, std::vector<Sharding> shards) {
   return or_die(Layout::make(mesh, {.shape = std::move(shape), .shards = std::move(shards)}));
@@ -123,18 +109,6 @@ void plan_state(const std::string& kind, const char* rank) {
   std::printf("%.6f\n", static_cast<double>(end - start) / 1e9);
 }
 
-class PlainMapping final : public Mapping {
- public:
-  explicit PlainMapping(MutableBytes bytes) : Mapping(bytes) {}
-};
-
-MutableBytes map_shared(uint64_t bytes) {
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) std::abort();
-  return {static_cast<std::byte*>(pages), bytes};
-}
-
 // Eight f32 matrices of so many bytes together, in two layouts of four ranks.
 std::shared_ptr<const Plan> plan_matrices(const std::string& kind, uint64_t bytes) {
   constexpr uint64_t kMatrices = 8;
@@ -163,17 +137,28 @@ void rewrite(std::byte* data, uint64_t bytes, int round) {
   for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = i + static_cast<uint64_t>(round);
 }
 
-double median_of_slowest(const double* times) {
-  std::vector<double> slowest;
-  for (int i = 0; i < kCalls; ++i)
-    slowest.push_back(*std::max_element(times + i * kRanks, times + (i + 1) * kRanks));
-  std::ranges::sort(slowest);
-  return slowest[slowest.size() / 2];
+struct Span {
+  uint64_t start_ns;
+  uint64_t end_ns;
+};
+
+// From the first rank's start to the last one's end, in seconds: ranks that share a core do not all
+// start at once.
+double median_of_calls(const Span* times) {
+  std::vector<double> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    const std::span ranks(times + i * kRanks, kRanks);
+    const uint64_t start = std::ranges::min(ranks, {}, &Span::start_ns).start_ns;
+    const uint64_t end = std::ranges::max(ranks, {}, &Span::end_ns).end_ns;
+    calls.push_back(static_cast<double>(end - start) / 1e9);
+  }
+  std::ranges::sort(calls);
+  return calls[calls.size() / 2];
 }
 
 // Both sides in turn, over the same memory.
-void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, double* ours,
-                   double* copies) {
+void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, Span* ours,
+                   Span* copies) {
   Group& world = *fabric.world();
   Call call{.kind = CallKind::reshard, .plan = plan_matrices(kind, bytes), .site = "bench"};
   const uint64_t each = bytes / kRanks;
@@ -194,50 +179,19 @@ void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, doub
     } else {
       std::memcpy(to, from, each);
     }
-    const double seconds = static_cast<double>(now_ns() - start) / 1e9;
-    if (i >= 0) (i % 2 == 0 ? ours : copies)[i / 2 * kRanks + world.index()] = seconds;
+    const Span span{start, now_ns()};
+    if (i >= 0) (i % 2 == 0 ? ours : copies)[i / 2 * kRanks + world.index()] = span;
   }
   or_die(world.run({.kind = CallKind::barrier}));
   if (world.index() == 0)
-    std::printf("%.6f %.6f\n", median_of_slowest(ours), median_of_slowest(copies));
+    std::printf("%.6f %.6f\n", median_of_calls(ours), median_of_calls(copies));
 }
 
 int move(const std::string& kind, uint64_t bytes) {
-  const MutableBytes heap = map_shared(uint64_t{64} << 30);
-  const MutableBytes control = map_shared(kRanks * 1024UL);
-  auto* times = reinterpret_cast<double*>(map_shared(2 * kCalls * kRanks * sizeof(double)).data());
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    auto& page = *reinterpret_cast<tutti_control_page*>(control.data() + rank * 1024UL);
-    page.rank = rank;
-    page.epoch = 1;
-    page.magic = TUTTI_CONTROL_MAGIC;
-  }
-  std::vector<pid_t> children;
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    const pid_t child = fork();
-    if (child != 0) {
-      children.push_back(child);
-      continue;
-    }
-    RealParking parking;
-    auto fabric = or_die(Fabric::open(parking, {.heap = std::make_unique<PlainMapping>(heap),
-                                                .control = std::make_unique<PlainMapping>(control),
-                                                .slot = rank,
-                                                .gang = 1,
-                                                .rank = rank,
-                                                .world_size = kRanks,
-                                                .cores = std::thread::hardware_concurrency()}));
-    or_die(fabric->join(30s));
-    measure_moves(*fabric, kind, bytes, times, times + kCalls * kRanks);
-    std::exit(0);
-  }
-  bool failed = false;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-  }
-  return failed ? 1 : 0;
+  auto* times = reinterpret_cast<Span*>(map_shared(2 * kCalls * kRanks * sizeof(Span)).data());
+  return on_forked_ranks(kRanks, {}, [&](Fabric& fabric) {
+    measure_moves(fabric, kind, bytes, times, times + kCalls * kRanks);
+  });
 }
 
 }  // namespace
