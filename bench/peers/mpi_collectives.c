@@ -40,6 +40,7 @@ static void measure(const char* what, uint64_t bytes, int rank, int ranks) {
       MPI_Barrier(MPI_COMM_WORLD);
     const double end = now_us();
     if (i >= 0) times[i] = end - start;
+    MPI_Barrier(MPI_COMM_WORLD); /* nobody rewrites while another is not done yet */
   }
   double* all = rank == 0 ? calloc((size_t)kMostCalls * (size_t)ranks, sizeof(double)) : NULL;
   double* gathered = rank == 0 ? calloc((size_t)kMostCalls * (size_t)ranks, sizeof(double)) : NULL;
