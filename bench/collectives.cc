@@ -1,8 +1,8 @@
 // Collectives of this machine's processes over the fabric: bench_collectives RANKS CASE BYTES…
 //
-// Prints for each size the median over calls of the slowest rank's time, in microseconds. Every
-// rank rewrites its buffer before every call, and all meet before the clock starts;
-// peers/mpi_collectives.c measures in the same way.
+// Prints for each size the median over calls of the microseconds from the first rank's start to the
+// last one's end. Every rank rewrites its buffer before every call, and all meet before the clock
+// starts. peers/mpi_collectives.c takes the slowest rank's own time, which is never longer.
 //
 // memcpy_… copies what a rank of that collective has to write, and read_write reads and writes as
 // much memory as an all_reduce in place must: what the machine can do at best.
@@ -38,7 +38,7 @@ struct Rank {
   Fabric& fabric;
   Group& world;
   std::string what;
-  double* times;  // of every rank and call, shared
+  Span* times;  // of every rank and call, shared
 
   void measure(uint64_t bytes) {
     const uint64_t ranks = world.size();
@@ -87,12 +87,14 @@ struct Rank {
       } else {
         or_die(world.run(call));
       }
-      const uint64_t end = now_ns();
-      if (i >= 0) times[i * ranks + world.index()] = static_cast<double>(end - start) / 1e3;
+      if (i >= 0) times[i * ranks + world.index()] = {start, now_ns()};
       // On a shared core whoever is done first would else rewrite while another is not done yet.
       or_die(world.run({.kind = CallKind::barrier}));
     }
-    if (world.index() == 0) print_median_of_slowest(bytes, times, calls, static_cast<int>(ranks));
+    if (world.index() == 0)
+      std::printf("%llu %.3f\n", static_cast<unsigned long long>(bytes),
+                  median_span_ns({times, calls * ranks}, ranks) / 1e3);
+    std::fflush(stdout);
     or_die(world.run({.kind = CallKind::barrier}));
     if (output != input && !call.shared_output) fabric.heap().free(*fabric.heap().find(output, 0));
     fabric.heap().free(*fabric.heap().find(input, 0));
@@ -104,7 +106,7 @@ struct Rank {
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const auto ranks = static_cast<uint32_t>(std::atoi(argv[1]));
-  auto* times = reinterpret_cast<double*>(map_shared(kMostCalls * ranks * sizeof(double)).data());
+  auto* times = reinterpret_cast<Span*>(map_shared(kMostCalls * ranks * sizeof(Span)).data());
   TuningFiles tunings;  // as a program that tutti starts has it
   const auto tuned = [&](FabricOptions& options) {
     options.tune = TuneWhen::lazily;

@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -47,6 +49,24 @@ inline void bind_to_core(uint32_t rank, uint32_t ranks) {
   if (ranks > std::thread::hardware_concurrency()) return;
   CPU_SET(rank, &allowed);
   sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+struct Span {
+  uint64_t start_ns;
+  uint64_t end_ns;
+};
+
+// Over calls, each from its first rank's start to its last one's end: ranks that share a core do not
+// all start at once.
+inline double median_span_ns(std::span<const Span> times, size_t ranks) {
+  std::vector<uint64_t> calls;
+  for (size_t i = 0; i < times.size(); i += ranks) {
+    const auto call = times.subspan(i, ranks);
+    calls.push_back(std::ranges::max(call, {}, &Span::end_ns).end_ns -
+                    std::ranges::min(call, {}, &Span::start_ns).start_ns);
+  }
+  std::ranges::sort(calls);
+  return static_cast<double>(calls[calls.size() / 2]);
 }
 
 // Runs `body` in each rank, with `more` in its options; 1 if any failed, like an exit status.

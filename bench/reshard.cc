@@ -137,25 +137,6 @@ void rewrite(std::byte* data, uint64_t bytes, int round) {
   for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = i + static_cast<uint64_t>(round);
 }
 
-struct Span {
-  uint64_t start_ns;
-  uint64_t end_ns;
-};
-
-// From the first rank's start to the last one's end, in seconds: ranks that share a core do not all
-// start at once.
-double median_of_calls(const Span* times) {
-  std::vector<double> calls;
-  for (int i = 0; i < kCalls; ++i) {
-    const std::span ranks(times + i * kRanks, kRanks);
-    const uint64_t start = std::ranges::min(ranks, {}, &Span::start_ns).start_ns;
-    const uint64_t end = std::ranges::max(ranks, {}, &Span::end_ns).end_ns;
-    calls.push_back(static_cast<double>(end - start) / 1e9);
-  }
-  std::ranges::sort(calls);
-  return calls[calls.size() / 2];
-}
-
 // Both sides in turn, over the same memory.
 void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, Span* ours,
                    Span* copies) {
@@ -183,8 +164,11 @@ void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, Span
     if (i >= 0) (i % 2 == 0 ? ours : copies)[i / 2 * kRanks + world.index()] = span;
   }
   or_die(world.run({.kind = CallKind::barrier}));
+  const auto seconds = [](const Span* times) {
+    return median_span_ns({times, size_t{kCalls} * kRanks}, kRanks) / 1e9;
+  };
   if (world.index() == 0)
-    std::printf("%.6f %.6f\n", median_of_calls(ours), median_of_calls(copies));
+    std::printf("%.6f %.6f\n", seconds(ours), seconds(copies));
 }
 
 int move(const std::string& kind, uint64_t bytes) {
