@@ -21,8 +21,8 @@ struct Printer {
 };
 
 auto place_of(auto& entries, std::string_view name) {
-  return std::ranges::lower_bound(entries, name, {},
-                                  [](const auto& entry) -> std::string_view { return entry.first; });
+  return std::ranges::lower_bound(
+      entries, name, {}, [](const auto& entry) -> std::string_view { return entry.first; });
 }
 
 }  // namespace

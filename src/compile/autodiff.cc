@@ -39,8 +39,7 @@ class Differentiator {
       if (!reached) continue;
       b_.at(op.at);
       auto done = op.kind == OpKind::repeat ? go_back_over_repeat(i) : go_back_over(op);
-      if (!done)
-        return fail(op.at.empty() ? std::move(done).error() : done.error().context(op.at));
+      if (!done) return fail(op.at.empty() ? std::move(done).error() : done.error().context(op.at));
     }
     return {};
   }
@@ -135,8 +134,8 @@ class RepeatGradient {
       const ValueId value = body_.outputs[i].value;
       const bool wanted = is_carried(i) ? active_[i] : bool(adjoints_[op_.results[i]]);
       if (!wanted) continue;
-      const Tensor adjoint = both.input(fmt::format("d{}", body_.outputs[i].name),
-                                        body_.type(value));
+      const Tensor adjoint =
+          both.input(fmt::format("d{}", body_.outputs[i].name), body_.type(value));
       from_outside_[i] = both.id(adjoint);
       back.seed(value, adjoint);
     }
@@ -167,7 +166,8 @@ class RepeatGradient {
     return std::ranges::any_of(body_.inputs, [&](const Input& in) { return in.value == value; });
   }
 
-  // Forward values that the gradients use, but for parts and what is shared, which are there anyway.
+  // Forward values that the gradients use, but for parts and what is shared, which are there
+  // anyway.
   void find_kept() {
     std::vector<bool> used(both_.types.size());
     for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i)
@@ -175,8 +175,8 @@ class RepeatGradient {
     for (const auto& [operand, gradient] : gradients_) used[gradient] = true;
     for (ValueId value = 0; value < both_.types.size(); ++value) {
       if (!is_forward_[value]) continue;
-      const bool carried_in = std::ranges::any_of(
-          std::views::iota(size_t{0}, shape_.carried), [&](size_t i) { return input(i) == value; });
+      const bool carried_in = std::ranges::any_of(std::views::iota(size_t{0}, shape_.carried),
+                                                  [&](size_t i) { return input(i) == value; });
       if (used[value] && (carried_in || !is_input(value))) kept_.push_back(value);
     }
   }
@@ -207,7 +207,8 @@ class RepeatGradient {
     for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i) {
       Op op = both_.ops[i];
       for (ValueId& operand : op.operands) operand = here.at(operand);
-      for (ValueId& result : op.results) result = here[result] = graph.add_value(both_.type(result));
+      for (ValueId& result : op.results)
+        result = here[result] = graph.add_value(both_.type(result));
       graph.ops.push_back(std::move(op));
     }
     Builder builder(std::move(graph));

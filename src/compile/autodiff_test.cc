@@ -71,8 +71,8 @@ TEST_CASE("gradients of operations on two operands are what differences say") {
     check_gradients(weighed("%a: f32[n=5], %b: f32[n=5]", "%y = " + op + "(%a, %b)", "f32[n=5]"));
   check_gradients(
       weighed("%a: f32[n=5], %b: f32[n=5]", "%p = exp(%a) %y = pow(%p, %b)", "f32[n=5]"));
-  check_gradients(weighed("%c: bool[n=5], %a: f32[n=5], %b: f32[n=5]",
-                          "%y = select(%c, %a, %b)", "f32[n=5]"));
+  check_gradients(
+      weighed("%c: bool[n=5], %a: f32[n=5], %b: f32[n=5]", "%y = select(%c, %a, %b)", "f32[n=5]"));
 }
 
 TEST_CASE("gradients of changes of shape are what differences say") {
@@ -82,8 +82,8 @@ TEST_CASE("gradients of changes of shape are what differences say") {
   check_gradients(weighed(x, "%y = broadcast(%x) : f32[a=2, n=2, b=3]", "f32[a=2, n=2, b=3]"));
   check_gradients(weighed(x, "%y = slice(%x) {dim=\"b\", start=1, size=2}", "f32[a=2, b=2]"));
   check_gradients(weighed(x, "%y = pad(%x) {dim=\"a\", low=1, high=2}", "f32[a=5, b=3]"));
-  check_gradients(weighed(x + ", %z: f32[a=2, b=1]", "%y = concat(%x, %z) {dim=\"b\"}",
-                          "f32[a=2, b=4]"));
+  check_gradients(
+      weighed(x + ", %z: f32[a=2, b=1]", "%y = concat(%x, %z) {dim=\"b\"}", "f32[a=2, b=4]"));
 }
 
 TEST_CASE("gradients of reductions and of indexing are what differences say") {
@@ -92,8 +92,8 @@ TEST_CASE("gradients of reductions and of indexing are what differences say") {
   check_gradients(weighed(x, "%y = reduce_max(%x) {dims=[\"b\"]}", "f32[a=4]"));
   check_gradients(weighed(x, "%y = cumulative_sum(%x) {dim=\"a\"}", "f32[a=4, b=3]"));
   check_gradients(weighed(x, "%y = softmax(%x) {dim=\"b\"}", "f32[a=4, b=3]"));
-  check_gradients(weighed(x + ", %i: i32[n=5]", "%y = gather(%x, %i) {dim=\"a\"}",
-                          "f32[n=5, b=3]"));
+  check_gradients(
+      weighed(x + ", %i: i32[n=5]", "%y = gather(%x, %i) {dim=\"a\"}", "f32[n=5, b=3]"));
   check_gradients(weighed("%u: f32[n=5, b=3], %i: i32[n=5]",
                           "%y = scatter_add(%i, %u) {dim=\"a\", size=4}", "f32[a=4, b=3]"));
   check_gradients(weighed("%x: f32[a=4], %z: f32[b=3]", "%y = squared_norm(%x, %z)", "f32[]"));
@@ -123,19 +123,21 @@ TEST_CASE("gradients of attention are what differences say") {
   check_gradients(weighed("%q: f32[b=2, t=3, d=2], %k: f32[b=2, u=3, d=2], %v: f32[b=2, u=3, d=2]",
                           "%y, %l = attention(%q, %k, %v) " + options, "f32[b=2, t=3, d=2]"));
   // Fewer queries than keys, and two queries' heads for one of keys.
-  check_gradients(weighed("%q: f32[t=2, h=1, g=2, d=2], %k: f32[u=4, h=1, d=2], %v: f32[u=4, h=1, d=2]",
-                          "%y, %l = attention(%q, %k, %v) " + options, "f32[t=2, h=1, g=2, d=2]"));
+  check_gradients(
+      weighed("%q: f32[t=2, h=1, g=2, d=2], %k: f32[u=4, h=1, d=2], %v: f32[u=4, h=1, d=2]",
+              "%y, %l = attention(%q, %k, %v) " + options, "f32[t=2, h=1, g=2, d=2]"));
 }
 
 TEST_CASE("gradients of the loss of a vocabulary are what differences say") {
-  check_gradients(
-      weighed("%x: f32[b=2, t=2, e=3], %w: f32[v=4, e=3], %i: i32[b=2, t=2]",
-              "%y = linear_cross_entropy(%x, %w, %i) {over=\"e\", vocab=\"v\"}", "f32[b=2, t=2]"));
+  check_gradients(weighed("%x: f32[b=2, t=2, e=3], %w: f32[v=4, e=3], %i: i32[b=2, t=2]",
+                          "%y = linear_cross_entropy(%x, %w, %i) {over=\"e\", vocab=\"v\"}",
+                          "f32[b=2, t=2]"));
 }
 
 TEST_CASE("gradients go through repeated layers") {
   for (const std::string reversed : {"false", "true"}) {
-    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3], %s: f32[n=3]", R"(
+    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3], %s: f32[n=3]",
+                            R"(
   %y, %t = repeat(%x, %w, %s) {carried=1, sliced=1, count=4, stack="layer", reversed=)" +
                                 reversed + R"(} body(%x: f32[n=3], %w: f32[n=3], %s: f32[n=3]) {
     %a = mul(%x, %w)
@@ -145,7 +147,8 @@ TEST_CASE("gradients go through repeated layers") {
     return %c as "x", %d as "t"
   })",
                             "f32[n=3]"));
-    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3]", R"(
+    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3]",
+                            R"(
   %z, %y = repeat(%x, %w) {carried=1, sliced=1, count=4, stack="l", reversed=)" +
                                 reversed + R"(} body(%x: f32[n=3], %w: f32[n=3]) {
     %a = mul(%x, %w)
@@ -176,7 +179,8 @@ TEST_CASE("what has no gradient is told with the user's line") {
     %l = sum(%y) {dims=["n"]}
     return %l as "loss", %y as "y"
   })");
-  CHECK(differentiate(graph, "loss", {"x"}).error().text() == "mine.py:7: gelu_grad has no gradient");
+  CHECK(differentiate(graph, "loss", {"x"}).error().text() ==
+        "mine.py:7: gelu_grad has no gradient");
   CHECK(differentiate(graph, "y", {"x"}).error().text() ==
         "y is f32[n=2]: gradients are of a single number; take its mean first");
   CHECK(differentiate(graph, "z", {"x"}).error().text() == "the graph has no output z");

@@ -182,8 +182,8 @@ Tensor Builder::rename(const Tensor& x, const std::string& from, const std::stri
   Dims dims = x.type().dims;
   const auto place = x.type().find(from);
   if (!place) {
-    refuse(Error(Code::invalid,
-                 fmt::format("rename: {} has no dimension {}", x.type().text(), from)));
+    refuse(
+        Error(Code::invalid, fmt::format("rename: {} has no dimension {}", x.type().text(), from)));
     return {};
   }
   dims[*place].name = to;
@@ -228,8 +228,8 @@ Tensor Builder::sum(const Tensor& x, Names dims) {
 Tensor Builder::mean(const Tensor& x, const Names& dims) {
   const Tensor total = sum(x, dims);
   if (!total) return {};
-  return total * (static_cast<double>(total.type().elements()) /
-                  static_cast<double>(x.type().elements()));
+  return total *
+         (static_cast<double>(total.type().elements()) / static_cast<double>(x.type().elements()));
 }
 
 Tensor Builder::max(const Tensor& x, Names dims) {

@@ -129,7 +129,8 @@ class Builder {
   Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, std::string dim,
                     double epsilon = 1e-5);
   Tensor rms_norm(const Tensor& x, const Tensor& scale, std::string dim, double epsilon = 1e-6);
-  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                   AttentionOptions options = {});
   // One loss for each target; `weight` is [vocab, over].
   Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                               std::string over, std::string vocab);

@@ -46,12 +46,12 @@ TEST_CASE("a repeated body may use what is outside of it") {
   const Tensor x = b.input("x", {DType::f32, {{"n", 2}}});
   const Tensor w = b.state("w", {DType::f32, {{"layer", 3}, {"n", 2}}});
   const Tensor shift = b.input("shift", {DType::f32, {{"n", 2}}});
-  const auto y = b.repeat({.count = 3}, {x}, {w},
-                          [&](Builder& body, const std::vector<Tensor>& carried,
-                              const std::vector<Tensor>& parts) {
-                            const Tensor next = carried[0] * parts[0] + shift;
-                            return std::vector<Tensor>{body.unary(OpKind::tanh, next) + shift};
-                          });
+  const auto y = b.repeat(
+      {.count = 3}, {x}, {w},
+      [&](Builder& body, const std::vector<Tensor>& carried, const std::vector<Tensor>& parts) {
+        const Tensor next = carried[0] * parts[0] + shift;
+        return std::vector<Tensor>{body.unary(OpKind::tanh, next) + shift};
+      });
   REQUIRE(y.size() == 1);
   b.output("y", y[0]);
   const auto graph = b.build();

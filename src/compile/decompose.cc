@@ -149,8 +149,7 @@ struct Decomposition {
     const Tensor targets = b.cast(in[2], DType::i64);
     const Tensor hit = b.binary(OpKind::equal, targets, b.iota(words.name, {DType::i64, {words}}));
     const Tensor picked = b.sum(logits * b.cast(hit, DType::f32), vocab);
-    const Tensor counts =
-        b.binary(OpKind::less_equal, b.constant(0, targets.type()), targets);
+    const Tensor counts = b.binary(OpKind::less_equal, b.constant(0, targets.type()), targets);
     const Tensor mask = b.cast(counts, DType::f32);
     const Tensor loss = (highest + log(total) - picked) * mask;
     if (!with_gradient) return {loss};
@@ -216,8 +215,7 @@ Graph decompose(OpKind kind, std::span<const Type> operands, const Attributes& a
   for (const Type& type : operands)
     inputs.push_back(builder.input(fmt::format("in{}", inputs.size()), type));
   const Tensors results = Decomposition{builder, inputs, attributes}.run(kind);
-  for (size_t i = 0; i < results.size(); ++i)
-    builder.output(fmt::format("out{}", i), results[i]);
+  for (size_t i = 0; i < results.size(); ++i) builder.output(fmt::format("out{}", i), results[i]);
   auto graph = builder.build();
   TUTTI_ASSERT(graph.has_value(), "the operation was inferred, so its meaning can be built");
   return *std::move(graph);

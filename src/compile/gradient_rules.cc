@@ -52,8 +52,7 @@ struct Rule {
       case OpKind::sqrt: return {dy * 0.5 / y};
       case OpKind::rsqrt: return {dy * -0.5 * y * y * y};
       case OpKind::tanh: return {dy * (1 - y * y)};
-      case OpKind::erf:
-        return {dy * (2 / std::sqrt(std::numbers::pi)) * of(OpKind::exp, -(x * x))};
+      case OpKind::erf: return {dy * (2 / std::sqrt(std::numbers::pi)) * of(OpKind::exp, -(x * x))};
       case OpKind::sin: return {dy * of(OpKind::cos, x)};
       case OpKind::cos: return {-(dy * of(OpKind::sin, x))};
       case OpKind::cast: return {is_float(x.type().dtype) ? b.cast(dy, x.type().dtype) : Tensor()};
@@ -99,8 +98,8 @@ struct Rule {
         return {b.pad(dy, name("dim"), start, from.size_of(name("dim")) - start - size)};
       }
       case OpKind::pad:
-        return {b.slice(dy, name("dim"), op.attributes.get<int64_t>("low"),
-                        from.size_of(name("dim")))};
+        return {
+            b.slice(dy, name("dim"), op.attributes.get<int64_t>("low"), from.size_of(name("dim")))};
       default: break;
     }
     Tensors parts;
@@ -160,8 +159,8 @@ struct Rule {
         return b.add(OpKind::attention_grad, {dy, in[0], in[1], in[2], out[0], out[1]},
                      op.attributes);
       case OpKind::linear_cross_entropy: {
-        const Tensors made = b.add(OpKind::linear_cross_entropy_grad, {in[0], in[1], in[2], dy},
-                                   op.attributes);
+        const Tensors made =
+            b.add(OpKind::linear_cross_entropy_grad, {in[0], in[1], in[2], dy}, op.attributes);
         return made.empty() ? Tensors{} : Tensors{made[1], made[2], Tensor()};
       }
       case OpKind::squared_norm: {

@@ -3,12 +3,12 @@
 // Graphs are plain values. A pass takes one and returns another (rewrite.h); nothing is changed in
 // place, so nobody holds a reference into what somebody else rewrites.
 //
-// Repeated layers are one `repeat` operation whose body is a graph. Its operands are, in this order,
-// {carried} values that each round hands to the next, {sliced} ones of which round i sees the i-th
-// part along their first dimension (which has size {count} and is not there in the body), and others
-// that every round sees whole. Results: the carried values after the last round, then what the body
-// returns besides, stacked along a new first dimension, {stack}. {reversed} goes from the last part
-// to the first; stacked results stay in the order of the parts.
+// Repeated layers are one `repeat` operation whose body is a graph. Its operands are, in this
+// order, {carried} values that each round hands to the next, {sliced} ones of which round i sees
+// the i-th part along their first dimension (which has size {count} and is not there in the body),
+// and others that every round sees whole. Results: the carried values after the last round, then
+// what the body returns besides, stacked along a new first dimension, {stack}. {reversed} goes from
+// the last part to the first; stacked results stay in the order of the parts.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,6 @@ struct Graph;
 // `given` is the type of a result that does not follow from operands. Errors name both operands'
 // types and say what to do; they do not name the user's line, which the caller knows.
 Result<std::vector<Type>> infer(OpKind kind, std::span<const Type> operands,
-                                const Attributes& attributes, const Graph* body,
-                                const Type* given);
+                                const Attributes& attributes, const Graph* body, const Type* given);
 
 }  // namespace tutti

@@ -118,8 +118,8 @@ class Interpreter {
     for (const Op& op : graph_.ops) {
       auto done = step(op);
       if (!done)
-        return fail(done.error().context(fmt::format("{}{}{}", op_info(op.kind).name,
-                                                     op.at.empty() ? "" : " of ", op.at)));
+        return fail(done.error().context(
+            fmt::format("{}{}{}", op_info(op.kind).name, op.at.empty() ? "" : " of ", op.at)));
     }
     std::vector<Array> outputs;
     for (const Output& output : graph_.outputs)
@@ -162,8 +162,7 @@ class Interpreter {
       case OpClass::shape: keep(out, reshaped(op)); return {};
       case OpClass::reduce: keep(out, reduced(op)); return {};
       case OpClass::index: return indexed(op);
-      case OpClass::control:
-        return op.kind == OpKind::repeat ? repeat(op) : call(op, *op.body);
+      case OpClass::control: return op.kind == OpKind::repeat ? repeat(op) : call(op, *op.body);
       case OpClass::large: {
         std::vector<Type> operands;
         for (const ValueId operand : op.operands) operands.push_back(type(operand));
@@ -186,8 +185,8 @@ class Interpreter {
         walk.next();
       }
     } else {
-      const uint64_t key = stream_key(op.attributes.get<int64_t>("seed"),
-                                      op.attributes.get<std::string>("stream"));
+      const uint64_t key =
+          stream_key(op.attributes.get<int64_t>("seed"), op.attributes.get<std::string>("stream"));
       const auto at = static_cast<uint64_t>(values_[op.operands[0]][0]);
       for (size_t i = 0; i < made.size(); ++i) made[i] = random_bits(key, at, i);
     }
@@ -251,8 +250,7 @@ class Interpreter {
       } else if (std::isnan(value) || value > total ||
                  (!place.empty() && place[walk.offset()] < 0)) {
         total = value;
-        if (!place.empty())
-          place[walk.offset()] = static_cast<double>(walk.index(*from.find(dim)));
+        if (!place.empty()) place[walk.offset()] = static_cast<double>(walk.index(*from.find(dim)));
       }
       walk.next();
     }
@@ -291,8 +289,7 @@ class Interpreter {
     for (size_t i = 0; i < op.operands.size(); ++i)
       operands.push_back({body.type(body.inputs[i].value), values_[op.operands[i]]});
     TRY(auto results, interpret(body, std::move(operands), precision_));
-    for (size_t i = 0; i < results.size(); ++i)
-      keep(op.results[i], std::move(results[i].values));
+    for (size_t i = 0; i < results.size(); ++i) keep(op.results[i], std::move(results[i].values));
     return {};
   }
 

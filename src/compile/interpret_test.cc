@@ -45,16 +45,16 @@ TEST_CASE("reductions go over the named dimensions") {
   CHECK(result_of(x, "%y = argmax(%x) {dim=\"b\"}", {values}) == Numbers{1, 2});
   CHECK(result_of(x, "%y = cumulative_sum(%x) {dim=\"b\"}", {values}) ==
         Numbers{1, 6, 9, 4, 6, 12});
-  CHECK(result_of(x, "%y = cumulative_sum(%x) {dim=\"a\"}", {values}) ==
-        Numbers{1, 5, 3, 5, 7, 9});
+  CHECK(result_of(x, "%y = cumulative_sum(%x) {dim=\"a\"}", {values}) == Numbers{1, 5, 3, 5, 7, 9});
 }
 
 TEST_CASE("indices outside of their table are told with the user's line") {
   const std::string both = "%x: f32[rows=2, c=2], %i: i32[n=3]";
   CHECK(result_of(both, "%y = gather(%x, %i) {dim=\"rows\"}", {{1, 2, 3, 4}, {1, 0, 1}}) ==
         Numbers{3, 4, 1, 2, 3, 4});
-  const Graph graph = graph_of("graph g(" + both +
-                               ") { %y = gather(%x, %i) {dim=\"rows\"} @\"m.py:3\" return %y as \"y\" }");
+  const Graph graph =
+      graph_of("graph g(" + both +
+               ") { %y = gather(%x, %i) {dim=\"rows\"} @\"m.py:3\" return %y as \"y\" }");
   const auto result = interpret(graph, {{graph.type(0), {1, 2, 3, 4}}, {graph.type(1), {0, 2, 0}}});
   REQUIRE(!result.has_value());
   CHECK(result.error().text() == "gather of m.py:3: index 2 is outside of rows=2");
@@ -70,7 +70,8 @@ TEST_CASE("products sum over the shared names asked for and batch the others") {
 TEST_CASE("a causal query sees keys up to its own place, counted from the end") {
   const std::string qkv = "%q: f32[t=2, d=1], %k: f32[u=3, d=1], %v: f32[u=3, d=1]";
   const auto y = result_of(
-      qkv, "%y, %l = attention(%q, %k, %v) {causal=true, scale=1.0, query=\"t\", key=\"u\", head=\"d\"}",
+      qkv,
+      "%y, %l = attention(%q, %k, %v) {causal=true, scale=1.0, query=\"t\", key=\"u\", head=\"d\"}",
       {{0, 0}, {0, 0, 0}, {3, 5, 10}});
   CHECK(y == Numbers{4, 6});
 }

@@ -56,37 +56,47 @@ enum class OpKind : uint8_t {
   pad,        // {dim, low, high}: with zeros
   concat,     // {dim}: any number of operands
   // over dimensions
-  reduce_sum,  // {dims}
-  reduce_max,  // {dims}
-  argmax,      // {dim}: the first of the greatest
+  reduce_sum,      // {dims}
+  reduce_max,      // {dims}
+  argmax,          // {dim}: the first of the greatest
   cumulative_sum,  // {dim}: up to and with itself
   // by index
-  gather,       // (table, indices) {dim}: rows of a table; dimension `dim` gives way to the indices'
+  gather,  // (table, indices) {dim}: rows of a table; dimension `dim` gives way to the indices'
   scatter_add,  // (indices, updates) {dim, size}: what gather's gradient is
   // control
   repeat,  // a region over and over, see graph.h
   fused,   // a region that becomes one kernel, see passes
   // larger
-  matmul,         // (a, b) {over}: summed over these names; names in both besides are batched
-  gelu,           // {tanh}: by erf, or by the approximation with tanh
-  gelu_grad,      // (x, dy) {tanh}
-  softmax,        // {dim}
-  layer_norm,     // (x, scale, shift) {dim, epsilon}: y, mean, 1/deviation
+  matmul,           // (a, b) {over}: summed over these names; names in both besides are batched
+  gelu,             // {tanh}: by erf, or by the approximation with tanh
+  gelu_grad,        // (x, dy) {tanh}
+  softmax,          // {dim}
+  layer_norm,       // (x, scale, shift) {dim, epsilon}: y, mean, 1/deviation
   layer_norm_grad,  // (dy, x, scale, mean, 1/deviation) {dim}: dx, dscale, dshift
   rms_norm,         // (x, scale) {dim, epsilon}: y, 1/root of mean square
   rms_norm_grad,    // (dy, x, scale, 1/root) {dim}: dx, dscale
-  attention,       // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials
-  attention_grad,  // (dout, q, k, v, out, lse) {…}: dq, dk, dv
+  attention,  // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials
+  attention_grad,             // (dout, q, k, v, out, lse) {…}: dq, dk, dv
   linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab}: loss, dx, dw
-  squared_norm,  // of any number of operands: the sum of squares of all elements
+  squared_norm,               // of any number of operands: the sum of squares of all elements
   adamw,  // (weight, first, second, gradient, gradient scale, rate, step) {…}: the first three anew
   count_
 };
 
 constexpr size_t kOpKinds = static_cast<size_t>(OpKind::count_);
 
-enum class OpClass : uint8_t { source, unary, binary, ternary, shape, reduce, index, control, large };
+enum class OpClass : uint8_t {
+  source,
+  unary,
+  binary,
+  ternary,
+  shape,
+  reduce,
+  index,
+  control,
+  large
+};
 
 constexpr int kAnyNumber = -1;
 

@@ -28,9 +28,7 @@ std::string error_of(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a graph's text reads back as the same text") {
-  CHECK(graph_of(kText).text() == kText);
-}
+TEST_CASE("a graph's text reads back as the same text") { CHECK(graph_of(kText).text() == kText); }
 
 TEST_CASE("types that follow may be left out, and comments are skipped") {
   const Graph graph = graph_of(R"(

@@ -13,10 +13,7 @@ Rewrite::Rewrite(const Graph& from) : from_(from), now_(from.types.size(), kNoVa
 }
 
 void Rewrite::copy(const Op& op, std::shared_ptr<const Graph> body) {
-  Op copied{.kind = op.kind,
-            .attributes = op.attributes,
-            .body = std::move(body),
-            .at = op.at};
+  Op copied{.kind = op.kind, .attributes = op.attributes, .body = std::move(body), .at = op.at};
   for (const ValueId operand : op.operands) copied.operands.push_back(now_[operand]);
   for (const ValueId result : op.results) {
     now_[result] = to_.add_value(from_.type(result));

@@ -44,9 +44,8 @@ inline Graph tiny_gpt(int64_t layers) {
         std::vector<Tensor> each;
         for (int64_t i = 0; i < 3; ++i)
           each.push_back(body.reshape(body.slice(qkv, "three", i, 1), {batch, time, heads, head}));
-        const Tensor attended =
-            body.attention(each[0], body.rename(each[1], "time", "keys"),
-                           body.rename(each[2], "time", "keys"));
+        const Tensor attended = body.attention(each[0], body.rename(each[1], "time", "keys"),
+                                               body.rename(each[2], "time", "keys"));
         const Tensor middle = in + body.matmul(attended, p[3], {"heads", "head"});
         const Tensor again = body.layer_norm(middle, p[4], p[5], "embed");
         const Tensor up = body.gelu(body.matmul(again, p[6], {"embed"}) + p[7]);

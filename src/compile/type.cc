@@ -18,10 +18,10 @@ struct DTypeRow {
 };
 
 constexpr std::array kDTypes = {
-    DTypeRow{DType::f32, "f32", 4, true},   DTypeRow{DType::bf16, "bf16", 2, true},
-    DTypeRow{DType::f16, "f16", 2, true},   DTypeRow{DType::i32, "i32", 4, false},
-    DTypeRow{DType::i64, "i64", 8, false},  DTypeRow{DType::u32, "u32", 4, false},
-    DTypeRow{DType::u8, "u8", 1, false},    DTypeRow{DType::boolean, "bool", 1, false},
+    DTypeRow{DType::f32, "f32", 4, true},  DTypeRow{DType::bf16, "bf16", 2, true},
+    DTypeRow{DType::f16, "f16", 2, true},  DTypeRow{DType::i32, "i32", 4, false},
+    DTypeRow{DType::i64, "i64", 8, false}, DTypeRow{DType::u32, "u32", 4, false},
+    DTypeRow{DType::u8, "u8", 1, false},   DTypeRow{DType::boolean, "bool", 1, false},
 };
 
 // 2^46 elements: no machine has as much, and products of offsets stay far from overflow.
@@ -70,7 +70,8 @@ int64_t Type::size_of(std::string_view name) const {
 
 Type Type::without(const std::vector<std::string>& names) const {
   Type left = *this;
-  std::erase_if(left.dims, [&](const Dim& dim) { return std::ranges::count(names, dim.name) != 0; });
+  std::erase_if(left.dims,
+                [&](const Dim& dim) { return std::ranges::count(names, dim.name) != 0; });
   return left;
 }
 

@@ -8,7 +8,6 @@
 namespace tutti {
 namespace {
 
-
 std::string source_of(const std::vector<LoopKernel>& kernels) {
   const auto printer = make_c_printer();
   std::string source = printer->prelude();
@@ -41,8 +40,7 @@ class CpuExecutor final : public Executor {
   size_t arena_bytes() const override {
     size_t room = 0;
     for (const auto& launch : launches_) room = std::max(room, launch->workspace_bytes());
-    return static_cast<size_t>(program_.arena_bytes) +
-           room * static_cast<size_t>(team_.threads());
+    return static_cast<size_t>(program_.arena_bytes) + room * static_cast<size_t>(team_.threads());
   }
 
   Result<void> run(const std::vector<std::byte*>& inputs, const std::vector<std::byte*>& outputs,
@@ -65,8 +63,7 @@ class CpuExecutor final : public Executor {
       for (size_t i = 0; i < launches_.size(); ++i) {
         auto done = launches_[i]->run(call);
         if (!done) {
-          errors_[static_cast<size_t>(thread)] =
-              done.error().context(program_.instructions[i].at);
+          errors_[static_cast<size_t>(thread)] = done.error().context(program_.instructions[i].at);
           failed_.store(true);
         }
         team_.meet();

@@ -151,8 +151,9 @@ class KernelText {
              widened(node.dtype, transfer("load", node, stage, part, "")));
         return;
       case LoopOp::store:
-        line(3, "{};", transfer("store", node, stage, part,
-                                ", " + narrowed(node.dtype, fmt::format("n{}", node.operands[0]))));
+        line(3, "{};",
+             transfer("store", node, stage, part,
+                      ", " + narrowed(node.dtype, fmt::format("n{}", node.operands[0]))));
         return;
       case LoopOp::index:
         line(3, "const v{} n{} = {};", w.vector, place,
@@ -164,7 +165,8 @@ class KernelText {
         return;
       case LoopOp::sum:
       case LoopOp::max: {
-        const char* join = node.op == LoopOp::sum ? "s{0} = s{0} + {1};" : "s{0} = max_f(s{0}, {1});";
+        const char* join =
+            node.op == LoopOp::sum ? "s{0} = s{0} + {1};" : "s{0} = max_f(s{0}, {1});";
         std::string term = fmt::format("n{}", node.operands[0]);
         if (part)
           term = fmt::format("pick_f(lanes < (int)some, {}, splat_f({}))", term,
@@ -245,8 +247,7 @@ class KernelText {
     switch (node.kind) {
       case OpKind::neg: return fmt::format("-{}", n(0));
       case OpKind::abs:
-        return v == 'f' ? call("abs")
-                        : fmt::format("pick_{0}((vi)({1} < 0), -{1}, {1})", v, n(0));
+        return v == 'f' ? call("abs") : fmt::format("pick_{0}((vi)({1} < 0), -{1}, {1})", v, n(0));
       case OpKind::sign: return call("sign");
       case OpKind::exp: return call("exp");
       case OpKind::log: return call("log");

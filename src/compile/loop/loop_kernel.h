@@ -35,8 +35,8 @@ enum class LoopOp : uint8_t {
 
 struct LoopNode {
   LoopOp op;
-  OpKind kind = OpKind::add;   // of apply
-  DType dtype = DType::f32;    // of the result
+  OpKind kind = OpKind::add;       // of apply
+  DType dtype = DType::f32;        // of the result
   std::vector<uint32_t> operands;  // nodes of this kernel
   uint32_t index = 0;
   double number = 0;
@@ -52,7 +52,7 @@ struct LoopKernel {
   std::string name;
   Dims rows;
   int64_t columns = 1;
-  std::string column_name;  // for people
+  std::string column_name;         // for people
   std::vector<Access> parameters;  // what it reads, then what it writes
   size_t reads = 0;                // so many of them
   std::vector<LoopNode> nodes;     // each after its operands
@@ -75,7 +75,7 @@ std::vector<int64_t> dense_strides(const Type& type);
 
 struct LoopOptions {
   const LoopStrides* strides = nullptr;  // without, everything lies in order, without gaps
-  size_t columns = 0;                    // so many of the last dimensions are the columns; 0: choose
+  size_t columns = 0;  // so many of the last dimensions are the columns; 0: choose
 };
 
 // The loops of a fused operation's body: element by element, along with broadcasts, transposes, and

@@ -17,12 +17,11 @@ std::string node_text(const LoopKernel& kernel, size_t place) {
     case LoopOp::store: return fmt::format("store p{}, {}", node.index, operands);
     case LoopOp::constant: return fmt::format("%{} = {}", place, double_text(node.number));
     case LoopOp::index:
-      return fmt::format("%{} = index {}", place,
-                         node.index < kernel.rows.size() ? kernel.rows[node.index].name
-                                                         : kernel.column_name);
+      return fmt::format(
+          "%{} = index {}", place,
+          node.index < kernel.rows.size() ? kernel.rows[node.index].name : kernel.column_name);
     case LoopOp::random: return fmt::format("%{} = random p{}", place, node.index);
-    case LoopOp::apply:
-      return fmt::format("%{} = {} {}", place, op_info(node.kind).name, operands);
+    case LoopOp::apply: return fmt::format("%{} = {} {}", place, op_info(node.kind).name, operands);
     case LoopOp::sum: return fmt::format("%{} = sum {}", place, operands);
     case LoopOp::max: return fmt::format("%{} = max {}", place, operands);
   }

@@ -28,15 +28,15 @@ class Lowering {
       : body_(body), options_(options) {
     kernel_.name = std::move(name);
     for (size_t i = 0; i < body.inputs.size(); ++i)
-      parameters_.push_back({&body.type(body.inputs[i].value),
-                             options.strides == nullptr
-                                 ? dense_strides(body.type(body.inputs[i].value))
-                                 : options.strides->inputs[i]});
+      parameters_.push_back(
+          {&body.type(body.inputs[i].value), options.strides == nullptr
+                                                 ? dense_strides(body.type(body.inputs[i].value))
+                                                 : options.strides->inputs[i]});
     for (size_t i = 0; i < body.outputs.size(); ++i)
-      parameters_.push_back({&body.type(body.outputs[i].value),
-                             options.strides == nullptr
-                                 ? dense_strides(body.type(body.outputs[i].value))
-                                 : options.strides->outputs[i]});
+      parameters_.push_back(
+          {&body.type(body.outputs[i].value), options.strides == nullptr
+                                                  ? dense_strides(body.type(body.outputs[i].value))
+                                                  : options.strides->outputs[i]});
   }
 
   Result<LoopKernel> run() {
@@ -79,8 +79,8 @@ class Lowering {
     for (const Op& op : body_.ops)
       if (op_class(op.kind) == OpClass::reduce)
         for (const std::string& name : op.attributes.get<Names>("dims")) reduced_.insert(name);
-    std::ranges::stable_partition(
-        domain_, [&](const Dim& dim) { return !reduced_.contains(dim.name); });
+    std::ranges::stable_partition(domain_,
+                                  [&](const Dim& dim) { return !reduced_.contains(dim.name); });
     if (!reduced_.empty() && !can_join(reduced_.size()))
       return fail(Code::unsupported, "sums over dimensions that do not lie together");
     return {};
@@ -215,8 +215,8 @@ class Lowering {
         return fail(Code::unsupported, "random numbers for a part of the loops");
       node.op = LoopOp::random;
       node.index = kernel_.nodes[node_of_[op.operands[0]]].index;
-      node.key = stream_key(op.attributes.get<int64_t>("seed"),
-                            op.attributes.get<std::string>("stream"));
+      node.key =
+          stream_key(op.attributes.get<int64_t>("seed"), op.attributes.get<std::string>("stream"));
       node.per_row = false;
     }
     node_of_[op.results[0]] = add(std::move(node));

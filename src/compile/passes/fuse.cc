@@ -130,7 +130,7 @@ class Fusion {
 
   struct Body {
     Graph graph;
-    std::vector<ValueId> inputs;   // of the whole graph
+    std::vector<ValueId> inputs;  // of the whole graph
     std::vector<ValueId> outputs;
   };
 
@@ -149,10 +149,11 @@ class Fusion {
     for (const size_t i : members)
       for (const ValueId operand : graph_.ops[i].operands) {
         const size_t maker = makers_[operand];
-        const bool inside = maker != kNone && (members.contains(maker) || is_free(graph_.ops[maker]));
+        const bool inside =
+            maker != kNone && (members.contains(maker) || is_free(graph_.ops[maker]));
         if (inside || here.contains(operand)) continue;
-        here[operand] = body.graph.add_input("in" + std::to_string(body.inputs.size()),
-                                             graph_.type(operand));
+        here[operand] =
+            body.graph.add_input("in" + std::to_string(body.inputs.size()), graph_.type(operand));
         body.inputs.push_back(operand);
       }
     for (const size_t i : members) {
@@ -162,10 +163,10 @@ class Fusion {
     }
     for (const size_t i : members)
       for (const ValueId result : graph_.ops[i].results) {
-        const bool leaves = returned_.contains(result) ||
-                            std::ranges::any_of(used_[result], [&](size_t user) {
-                              return !members.contains(user);
-                            });
+        const bool leaves =
+            returned_.contains(result) || std::ranges::any_of(used_[result], [&](size_t user) {
+              return !members.contains(user);
+            });
         if (!leaves) continue;
         body.graph.add_output("out" + std::to_string(body.outputs.size()), here.at(result));
         body.outputs.push_back(result);
@@ -206,7 +207,9 @@ class Fusion {
       return;
     }
     const Body body = body_of(members);
-    Op fused{.kind = OpKind::fused, .operands = body.inputs, .results = body.outputs,
+    Op fused{.kind = OpKind::fused,
+             .operands = body.inputs,
+             .results = body.outputs,
              .at = graph_.ops[*members.rbegin()].at};
     rewrite.copy(fused, std::make_shared<const Graph>(body.graph));
   }

@@ -16,11 +16,10 @@ Graph merge_equal(const Graph& graph) {
     auto body = rewritten_body(op, merge_equal);
     std::vector<ValueId> operands;
     for (const ValueId operand : op.operands) operands.push_back(rewrite(operand));
-    const std::string key =
-        fmt::format("{}({}){}:{}{}", op_info(op.kind).name, fmt::join(operands, ","),
-                    op.attributes.text(),
-                    op.results.empty() ? "" : graph.type(op.results[0]).text(),
-                    body == nullptr ? "" : body->text());
+    const std::string key = fmt::format("{}({}){}:{}{}", op_info(op.kind).name,
+                                        fmt::join(operands, ","), op.attributes.text(),
+                                        op.results.empty() ? "" : graph.type(op.results[0]).text(),
+                                        body == nullptr ? "" : body->text());
     const auto found = known.find(key);
     if (found != known.end()) {
       for (size_t i = 0; i < op.results.size(); ++i)

@@ -30,8 +30,8 @@ Graph simplify(const Graph& graph);
 // Of operations that compute the same, only the first.
 Graph merge_equal(const Graph& graph);
 
-// The gradient of a loss computes the loss on its way: where it does not depend on it, it is moved to
-// the loss's place and stands for both.
+// The gradient of a loss computes the loss on its way: where it does not depend on it, it is moved
+// to the loss's place and stands for both.
 Graph join_losses(const Graph& graph);
 
 // No operations that no output needs, and no rounds of a repeat carry what nobody reads.

@@ -65,8 +65,7 @@ Op narrowed_repeat(const Op& op, const RepeatNeeds& needs) {
   narrowed.operands = kept(op.operands, needs.inputs);
   narrowed.results = kept(op.results, needs.outputs);
   narrowed.attributes.set("carried", int64_t{count(0, shape.carried)});
-  narrowed.attributes.set("sliced",
-                          int64_t{count(shape.carried, shape.carried + shape.sliced)});
+  narrowed.attributes.set("sliced", int64_t{count(shape.carried, shape.carried + shape.sliced)});
   narrowed.body = std::make_shared<const Graph>(remove_unused(body));
   return narrowed;
 }

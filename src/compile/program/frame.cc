@@ -48,8 +48,8 @@ Result<Frame> FrameLowering::run() {
     at_ = op.at;
     auto done = lower(op);
     if (!done)
-      return fail(done.error().context(fmt::format("{}{}{}", op_info(op.kind).name,
-                                                   op.at.empty() ? "" : " of ", op.at)));
+      return fail(done.error().context(
+          fmt::format("{}{}{}", op_info(op.kind).name, op.at.empty() ? "" : " of ", op.at)));
   }
   at_.clear();
   copy_outputs();
@@ -73,8 +73,8 @@ void FrameLowering::want_outputs() {
   for (uint32_t i = 0; i < graph_.outputs.size(); ++i) {
     const Output& output = graph_.outputs[i];
     const Input* old = graph_.input(output.name);
-    const bool early = old != nullptr && old->role == Role::state &&
-                       read[old->value] > made[output.value];
+    const bool early =
+        old != nullptr && old->role == Role::state && read[old->value] > made[output.value];
     if (made[output.value] == 0 || early || wanted_[output.value]) continue;
     wanted_[output.value] =
         dense(static_cast<uint32_t>(graph_.inputs.size()) + i, graph_.type(output.value));
@@ -101,8 +101,7 @@ void FrameLowering::want_parts_of_concats() {
 void FrameLowering::copy_outputs() {
   for (uint32_t i = 0; i < graph_.outputs.size(); ++i) {
     const ValueId value = graph_.outputs[i].value;
-    const TensorRef to =
-        dense(static_cast<uint32_t>(graph_.inputs.size()) + i, graph_.type(value));
+    const TensorRef to = dense(static_cast<uint32_t>(graph_.inputs.size()) + i, graph_.type(value));
     if (refs_[value]->buffer != to.buffer) copy(*refs_[value], to);
   }
 }
@@ -294,7 +293,9 @@ Result<void> FrameLowering::lower_repeat(const Op& op) {
     for (size_t i = 0; i < in.size(); ++i) {
       const bool carried = i < shape.carried;
       const bool cut = !carried && i < shape.carried + shape.sliced;
-      buffers.push_back(carried && round > 0 ? swap[round % 2][i] : cut ? part(in[i], place) : in[i]);
+      buffers.push_back(carried && round > 0 ? swap[round % 2][i]
+                        : cut                ? part(in[i], place)
+                                             : in[i]);
     }
     for (size_t i = 0; i < out.size(); ++i) {
       const bool last = round + 1 == shape.count;
@@ -331,8 +332,8 @@ Result<Frame> FrameLowering::place_scratch() {
     lifetimes[i] = {.bytes = scratch_bytes_[i], .first = ~0U, .last = 0};
   const auto each = [&](const auto& visit) {
     for (uint32_t step = 0; step < instructions_.size(); ++step)
-      for (auto* refs : {&instructions_[step].operands, &instructions_[step].results,
-                         &instructions_[step].edge})
+      for (auto* refs :
+           {&instructions_[step].operands, &instructions_[step].results, &instructions_[step].edge})
         for (TensorRef& ref : *refs)
           if (ref.buffer >= parameters_) visit(ref, ref.buffer - parameters_, step);
   };

@@ -1,5 +1,5 @@
-// The instructions of a graph over its inputs, its outputs and one piece of scratch: the whole step,
-// or a round of a repeat, which is planned once and instantiated for every round.
+// The instructions of a graph over its inputs, its outputs and one piece of scratch: the whole
+// step, or a round of a repeat, which is planned once and instantiated for every round.
 #pragma once
 
 #include <map>

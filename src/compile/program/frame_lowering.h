@@ -54,7 +54,7 @@ class FrameLowering {
 
   const Graph& graph_;
   LoopTable& loops_;
-  uint32_t parameters_;  // buffers that are inputs and outputs
+  uint32_t parameters_;                           // buffers that are inputs and outputs
   std::vector<std::optional<TensorRef>> refs_;    // where each value is
   std::vector<std::optional<TensorRef>> wanted_;  // where it should be
   std::vector<uint32_t> uses_;

@@ -58,7 +58,8 @@ void write_half(std::byte* at, double value, bool bf16) {
     } else {
       const int exponent = std::ilogb(size);
       const double fraction = std::ldexp(size, -exponent) - 1;
-      bits = static_cast<uint16_t>(sign | (exponent + 15) << 10 | static_cast<int>(fraction * 1024));
+      bits =
+          static_cast<uint16_t>(sign | (exponent + 15) << 10 | static_cast<int>(fraction * 1024));
     }
   }
   std::memcpy(at, &bits, sizeof bits);
@@ -347,7 +348,9 @@ void run_cross_entropy(const Instruction& instruction, const Memory& memory) {
 
 }  // namespace
 
-void write_array(const Array& array, std::byte* to) { put({to}, dense(0, array.type), array.values); }
+void write_array(const Array& array, std::byte* to) {
+  put({to}, dense(0, array.type), array.values);
+}
 
 Array read_array(const Type& type, const std::byte* from) {
   return fetch({const_cast<std::byte*>(from)}, dense(0, type));
@@ -395,8 +398,7 @@ Result<std::vector<Array>> interpret_program(const Program& program,
   for (const Buffer& buffer : program.buffers) {
     memory.emplace_back(static_cast<size_t>(buffer.bytes));
     buffers.push_back(memory.back().data());
-    if (buffer.place == BufferPlace::input)
-      write_array(inputs[buffer.index], buffers.back());
+    if (buffer.place == BufferPlace::input) write_array(inputs[buffer.index], buffers.back());
     if (buffer.place != BufferPlace::output) continue;
     for (size_t i = 0; i < program.inputs.size(); ++i)
       if (program.inputs[i].role == Role::state &&

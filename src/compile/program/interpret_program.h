@@ -1,5 +1,5 @@
-// Runs a program slowly and plainly, instruction by instruction, on memory as it would be: the judge
-// of lowering and memory plans, and what a machine without a compiler could do.
+// Runs a program slowly and plainly, instruction by instruction, on memory as it would be: the
+// judge of lowering and memory plans, and what a machine without a compiler could do.
 #pragma once
 
 #include "compile/interpret.h"
@@ -8,7 +8,8 @@
 namespace tutti {
 
 // One array for each input; one for each output. States that are outputs too share their memory.
-Result<std::vector<Array>> interpret_program(const Program& program, const std::vector<Array>& inputs);
+Result<std::vector<Array>> interpret_program(const Program& program,
+                                             const std::vector<Array>& inputs);
 
 // One instruction on the memory of the program's buffers: the first byte of each.
 Result<void> interpret_instruction(const Program& program, const Instruction& instruction,

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kRowsInGroup = 64;
 // Canonical: every boundary of a shard is a multiple of it, or the end.
 constexpr int64_t kChunk = 4096;
-// Logits of so many rows at a time: enough that reading and writing the gradient of the weights once
-// more for each costs little, and far fewer than all.
+// Logits of so many rows at a time: enough that reading and writing the gradient of the weights
+// once more for each costs little, and far fewer than all.
 constexpr int64_t kRowsOfLogits = 512;
 
 int64_t parts(int64_t whole, int64_t each) { return (whole + each - 1) / each; }
@@ -130,10 +130,11 @@ Result<void> FrameLowering::lower_matmul(const Op& op) {
   const auto summed = [&](const std::string& name) { return std::ranges::count(over, name) != 0; };
   const Names rows = names_in(a.type, [&](const auto& name) { return !b.type.has(name); });
   const Names columns = names_in(b.type, [&](const auto& name) { return !a.type.has(name); });
-  const Names batch = names_in(
-      a.type, [&](const auto& name) { return b.type.has(name) && !summed(name); });
+  const Names batch =
+      names_in(a.type, [&](const auto& name) { return b.type.has(name) && !summed(name); });
   // Operands that cannot be looked at as matrices are brought into order first.
-  if (!matrix(a, rows, over)) a = as_dense(transposed(a, joined_names(joined_names(batch, rows), over)));
+  if (!matrix(a, rows, over))
+    a = as_dense(transposed(a, joined_names(joined_names(batch, rows), over)));
   if (!matrix(b, over, columns))
     b = as_dense(transposed(b, joined_names(joined_names(batch, over), columns)));
   TensorRef c = result(op, 0, false);
@@ -142,8 +143,10 @@ Result<void> FrameLowering::lower_matmul(const Op& op) {
     return seen && (seen->strides[1] == 1 || seen->type.dims[1].size == 1);
   };
   if (!fits(c)) {
-    c = transposed(scratch({DType::f32, transposed(c, joined_names(joined_names(batch, rows), columns)).type.dims}),
-                   names_in(c.type, [](const auto&) { return true; }));
+    c = transposed(
+        scratch({DType::f32,
+                 transposed(c, joined_names(joined_names(batch, rows), columns)).type.dims}),
+        names_in(c.type, [](const auto&) { return true; }));
     refs_[op.results[0]] = c;
   }
   const int64_t each = [&] {
@@ -162,8 +165,8 @@ Result<void> FrameLowering::lower_matmul(const Op& op) {
         *ref = without_dim(sliced(*ref, name, left % size, 1), name);
       left /= size;
     }
-    gemm(*matrix(one_a, rows, over), *matrix(one_b, over, columns),
-         *matrix(one_c, rows, columns), false);
+    gemm(*matrix(one_a, rows, over), *matrix(one_b, over, columns), *matrix(one_c, rows, columns),
+         false);
   }
   return {};
 }
@@ -176,13 +179,17 @@ void FrameLowering::lower_cross_entropy(const Op& op) {
   const Names rows = names_in(in[0].type, [&](const auto& name) { return name != over; });
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
-  const TensorRef x = *matrix(rows_are_dense(in[0], over) ? in[0] : as_dense(transposed(in[0], joined_names(rows, {over}))), rows, {over});
+  const TensorRef x = *matrix(
+      rows_are_dense(in[0], over) ? in[0] : as_dense(transposed(in[0], joined_names(rows, {over}))),
+      rows, {over});
   const TensorRef w = *matrix(in[1], {op.attributes.get<std::string>("vocab")}, {over});
   const int64_t words = w.type.dims[0].size;
   const int64_t all = x.type.dims[0].size;
   const int64_t each = std::min(all, kRowsOfLogits);
   const TensorRef room = scratch({DType::f32, {{"row", each}, {"column", words}}});
-  const auto flat = [&](const TensorRef& ref) { return *reshaped(ref, {ref.type.dtype, {{"row", all}}}); };
+  const auto flat = [&](const TensorRef& ref) {
+    return *reshaped(ref, {ref.type.dtype, {{"row", all}}});
+  };
   for (int64_t first = 0; first < all; first += each) {
     const int64_t count = std::min(each, all - first);
     const TensorRef logits = some_rows(room, 0, count);
@@ -259,8 +266,7 @@ Result<void> FrameLowering::lower_sum(const Op& op) {
   }
   if (kept.empty()) {
     const TensorRef whole = as_dense(x);
-    const TensorRef sums =
-        scratch({DType::f32, {{"chunk", parts(whole.type.elements(), kChunk)}}});
+    const TensorRef sums = scratch({DType::f32, {{"chunk", parts(whole.type.elements(), kChunk)}}});
     emit(Kernel::sum_chunks, {whole}, {sums}, {{"chunk", kChunk}});
     emit(Kernel::join_chunks, {sums}, {result(op, 0, true)});
     return {};

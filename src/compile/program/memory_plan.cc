@@ -15,9 +15,8 @@ int64_t lines_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
   std::vector<size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
-    return lifetimes[a].bytes > lifetimes[b].bytes;
-  });
+  std::ranges::stable_sort(
+      order, [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
   MemoryPlan plan{.offsets = std::vector<int64_t>(lifetimes.size()), .bytes = 0};
   std::vector<size_t> placed;  // by offset
   for (const size_t next : order) {
@@ -32,8 +31,8 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
     }
     plan.offsets[next] = offset;
     plan.bytes = std::max(plan.bytes, lines_up(offset + its.bytes));
-    const auto place = std::ranges::upper_bound(
-        placed, offset, {}, [&](size_t other) { return plan.offsets[other]; });
+    const auto place = std::ranges::upper_bound(placed, offset, {},
+                                                [&](size_t other) { return plan.offsets[other]; });
     placed.insert(place, next);
   }
   return plan;

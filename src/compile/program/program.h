@@ -14,9 +14,9 @@
 namespace tutti {
 
 enum class Kernel : uint8_t {
-  loops,                 // generated; operands and results are its parameters
-  gemm,                  // (a[m,k], b[k,n]) -> c[m,n]; {accumulate}; an edge finishes blocks of c
-  attention,             // as the operation
+  loops,      // generated; operands and results are its parameters
+  gemm,       // (a[m,k], b[k,n]) -> c[m,n]; {accumulate}; an edge finishes blocks of c
+  attention,  // as the operation
   attention_grad,
   layer_norm,
   layer_norm_grad_rows,  // sums over groups of rows …
@@ -24,22 +24,22 @@ enum class Kernel : uint8_t {
   rms_norm,
   rms_norm_grad_rows,
   rms_norm_grad_join,
-  cross_entropy,         // (logits, targets, dloss) -> loss, and logits become their gradient
+  cross_entropy,  // (logits, targets, dloss) -> loss, and logits become their gradient
   gather,
   scatter_add,
-  sum_rows,              // over the first dimensions: sums of groups of rows …
+  sum_rows,  // over the first dimensions: sums of groups of rows …
   sum_rows_join,
-  sum_chunks,            // of all elements: sums of canonical chunks …
-  square_chunks,         // … or of their squares …
-  join_chunks,           // … and of these
+  sum_chunks,     // of all elements: sums of canonical chunks …
+  square_chunks,  // … or of their squares …
+  join_chunks,    // … and of these
   adamw,
-  plain,                 // any other operation, element after element
+  plain,  // any other operation, element after element
 };
 
 std::string_view kernel_name(Kernel kernel);
 
-// The step has three phases: whoever dies before it was decided is started over; what was decided is
-// rolled forward. Only commit writes state.
+// The step has three phases: whoever dies before it was decided is started over; what was decided
+// is rolled forward. Only commit writes state.
 enum class Section : uint8_t { compute, decide, commit };
 
 // A tensor in a buffer, with gaps if need be.

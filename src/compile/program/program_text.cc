@@ -7,11 +7,26 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kKernelNames = {
-    "loops",           "gemm",      "attention",     "attention_grad",     "layer_norm",
-    "layer_norm_grad_rows", "layer_norm_grad_join", "rms_norm", "rms_norm_grad_rows",
-    "rms_norm_grad_join", "cross_entropy", "gather", "scatter_add", "sum_rows", "sum_rows_join",
-    "sum_chunks", "square_chunks", "join_chunks", "adamw", "plain"};
+constexpr std::array kKernelNames = {"loops",
+                                     "gemm",
+                                     "attention",
+                                     "attention_grad",
+                                     "layer_norm",
+                                     "layer_norm_grad_rows",
+                                     "layer_norm_grad_join",
+                                     "rms_norm",
+                                     "rms_norm_grad_rows",
+                                     "rms_norm_grad_join",
+                                     "cross_entropy",
+                                     "gather",
+                                     "scatter_add",
+                                     "sum_rows",
+                                     "sum_rows_join",
+                                     "sum_chunks",
+                                     "square_chunks",
+                                     "join_chunks",
+                                     "adamw",
+                                     "plain"};
 
 std::string ref_text(const Program& program, const TensorRef& ref) {
   const Buffer& buffer = program.buffers[ref.buffer];
@@ -48,10 +63,10 @@ std::string Program::text() const {
                              : instruction.kernel == Kernel::loops
                                  ? loops[static_cast<size_t>(instruction.loops)].name
                                  : std::string(kernel_name(instruction.kernel));
-    out += fmt::format("  {} {}({}) -> {}{}\n", name, instruction.attributes.text(),
-                       refs_text(*this, instruction.operands),
-                       refs_text(*this, instruction.results),
-                       instruction.at.empty() ? "" : " @" + instruction.at);
+    out +=
+        fmt::format("  {} {}({}) -> {}{}\n", name, instruction.attributes.text(),
+                    refs_text(*this, instruction.operands), refs_text(*this, instruction.results),
+                    instruction.at.empty() ? "" : " @" + instruction.at);
   }
   for (const LoopKernel& kernel : loops) out += kernel.text();
   return out;

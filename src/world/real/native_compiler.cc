@@ -60,7 +60,8 @@ Result<int> run_program(const std::vector<std::string>& words, const std::string
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   pid_t child = 0;
-  const int failed = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int failed =
+      posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed == ENOENT)
     return fail(Code::not_found,
@@ -86,8 +87,8 @@ class SystemCompiler final : public NativeCompiler {
 
   Result<std::unique_ptr<NativeCode>> compile(std::string_view source) override {
     Hasher hasher;
-    for (const std::string_view part :
-         {std::string_view(options_.command), std::string_view(options_.instructions), kFlags, source}) {
+    for (const std::string_view part : {std::string_view(options_.command),
+                                        std::string_view(options_.instructions), kFlags, source}) {
       hasher.update(as_bytes(part));
       hasher.update(as_bytes(std::string_view("\0", 1)));
     }
@@ -110,16 +111,16 @@ class SystemCompiler final : public NativeCompiler {
     return std::make_unique<SharedObject>(handle);
   }
 
-  Result<std::unique_ptr<NativeCode>> compile_in(const std::string& folder,
-                                                 std::string_view source, const std::string& key) {
+  Result<std::unique_ptr<NativeCode>> compile_in(const std::string& folder, std::string_view source,
+                                                 const std::string& key) {
     TRY_DO(write_cache_file(folder, "kernels.c", source));
     std::vector<std::string> words = words_of(options_.command);
     for (const std::string_view flags : {kFlags, std::string_view(options_.instructions)})
       for (std::string& word : words_of(flags)) words.push_back(std::move(word));
     // Whole or not at all, for others who look for it in the cache.
     const bool kept = !options_.cache.empty();
-    const std::string made = kept ? fmt::format("{}/{}.{}", options_.cache, key, getpid())
-                                  : folder + "/kernels.so";
+    const std::string made =
+        kept ? fmt::format("{}/{}.{}", options_.cache, key, getpid()) : folder + "/kernels.so";
     words.insert(words.end(), {"-o", made, folder + "/kernels.c", "-lm"});
     TRY(const int status, run_program(words, folder + "/errors"));
     if (status != 0) {

@@ -1,5 +1,5 @@
-// The system's C compiler. What it has made is kept in the user's cache under the hash of the source,
-// the compiler and this machine's instruction set, and loaded from there the next time.
+// The system's C compiler. What it has made is kept in the user's cache under the hash of the
+// source, the compiler and this machine's instruction set, and loaded from there the next time.
 #pragma once
 
 #include "world/native_code.h"
