@@ -162,8 +162,10 @@ TEST_CASE("gradients go through repeated layers") {
 TEST_CASE("gradients go through layers within layers, and carried values that begin as constants") {
   check_gradients(weighed("%w: f32[layer=2, part=3, n=2]", R"(
   %zero = constant() {value=0.1} : f32[n=2]
-  %y = repeat(%zero, %w) {carried=1, sliced=1, count=2, stack="layer", reversed=false} body(%x: f32[n=2], %w: f32[part=3, n=2]) {
-    %y = repeat(%x, %w) {carried=1, sliced=1, count=3, stack="part", reversed=false} body(%x: f32[n=2], %w: f32[n=2]) {
+  %y = repeat(%zero, %w) {carried=1, sliced=1, count=2, stack="layer", reversed=false}
+    body(%x: f32[n=2], %w: f32[part=3, n=2]) {
+    %y = repeat(%x, %w) {carried=1, sliced=1, count=3, stack="part", reversed=false}
+    body(%x: f32[n=2], %w: f32[n=2]) {
       %a = add(%x, %w)
       %b = sin(%a)
       return %b as "x"

@@ -80,7 +80,7 @@ enum class OpKind : uint8_t {
   linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab}: loss, dx, dw
   squared_norm,               // of any number of operands: the sum of squares of all elements
-  adamw,  // (weight, first, second, gradient, gradient scale, rate, step) {…}: the first three anew
+  adamw,  // (weight, first, second, gradient, its scale, rate, step) {…}: the first three anew
   count_
 };
 

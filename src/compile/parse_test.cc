@@ -11,7 +11,9 @@ constexpr std::string_view kText =
   %0 = matmul(%x, %w) {over=["embed"]} : f32[batch=2, hidden=4] @"gpt.py:41"
   %1 = constant() {value=0.5} : f32[batch=2, hidden=4]
   %2 = mul(%0, %1) : f32[batch=2, hidden=4]
-  %3, %4 = repeat(%2) {carried=1, count=3, reversed=false, sliced=0, stack="layer"} : f32[batch=2, hidden=4], f32[layer=3, batch=2] body(%carried0: f32[batch=2, hidden=4]) {
+  %3, %4 = repeat(%2) {carried=1, count=3, reversed=false, sliced=0, stack="layer"}
+      : f32[batch=2, hidden=4], f32[layer=3, batch=2]
+  body(%carried0: f32[batch=2, hidden=4]) {
     %0 = tanh(%carried0) : f32[batch=2, hidden=4]
     %1 = sum(%0) {dims=["hidden"]} : f32[batch=2]
     return %0 as "carried0", %1 as "stacked0"

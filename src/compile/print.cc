@@ -13,6 +13,8 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kLineLength = 100;
+
 class GraphPrinter {
  public:
   GraphPrinter(const Graph& graph, std::string& out, size_t depth)
@@ -45,25 +47,28 @@ class GraphPrinter {
       for (const ValueId result : op.results) names_[result] = fmt::format("%{}", next++);
   }
 
-  void print_op(const Op& op) {
-    out_ += indent_ + "  ";
-    for (const ValueId result : op.results) {
-      if (result != op.results.front()) out_ += ", ";
-      out_ += names_[result];
-    }
-    out_ += fmt::format(" = {}(", op_info(op.kind).name);
+  std::string head(const Op& op) const {
+    std::string text = indent_ + "  ";
+    for (const ValueId result : op.results)
+      text += fmt::format("{}{}", result == op.results.front() ? "" : ", ", names_[result]);
+    text += fmt::format(" = {}(", op_info(op.kind).name);
     for (size_t i = 0; i < op.operands.size(); ++i)
-      out_ += fmt::format("{}{}", i == 0 ? "" : ", ", names_[op.operands[i]]);
-    out_ += ')';
-    if (!op.attributes.entries().empty()) out_ += " " + op.attributes.text();
-    out_ += " : ";
-    for (const ValueId result : op.results) {
-      if (result != op.results.front()) out_ += ", ";
-      out_ += graph_.type(result).text();
-    }
-    if (!op.at.empty()) out_ += " @" + quoted(op.at);
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", names_[op.operands[i]]);
+    text += ')';
+    if (!op.attributes.entries().empty()) text += " " + op.attributes.text();
+    return text;
+  }
+
+  void print_op(const Op& op) {
+    const std::string what = head(op);
+    std::string types;
+    for (const ValueId result : op.results)
+      types += fmt::format("{}{}", types.empty() ? ": " : ", ", graph_.type(result).text());
+    if (!op.at.empty()) types += " @" + quoted(op.at);
+    const bool fits = what.size() + types.size() < kLineLength;
+    out_ += fmt::format("{}{}{}", what, fits ? " " : fmt::format("\n{}      ", indent_), types);
     if (op.body != nullptr) {
-      out_ += ' ';
+      out_ += fmt::format("\n{}  ", indent_);
       GraphPrinter(*op.body, out_, depth_ + 1).print("body");
     }
     out_ += '\n';

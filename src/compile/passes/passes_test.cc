@@ -77,7 +77,8 @@ TEST_CASE("merge_equal keeps the first of equals, in bodies too") {
     %a = exp(%x) @"a.py:1"
     %b = exp(%x) @"a.py:2"
     %c = add(%a, %b)
-    %y = repeat(%c) {carried=1, count=2, reversed=false, sliced=0, stack="layer"} body(%x: f32[n=2]) {
+    %y = repeat(%c) {carried=1, count=2, reversed=false, sliced=0, stack="layer"}
+    body(%x: f32[n=2]) {
       %a = tanh(%x)
       %b = tanh(%x)
       %c = mul(%a, %b)
@@ -88,7 +89,8 @@ TEST_CASE("merge_equal keeps the first of equals, in bodies too") {
              R"(graph g(%x: f32[n=2]) {
   %0 = exp(%x) : f32[n=2] @"a.py:1"
   %1 = add(%0, %0) : f32[n=2]
-  %2 = repeat(%1) {carried=1, count=2, reversed=false, sliced=0, stack="layer"} : f32[n=2] body(%x: f32[n=2]) {
+  %2 = repeat(%1) {carried=1, count=2, reversed=false, sliced=0, stack="layer"} : f32[n=2]
+  body(%x: f32[n=2]) {
     %0 = tanh(%x) : f32[n=2]
     %1 = mul(%0, %0) : f32[n=2]
     return %1 as "x"
@@ -102,7 +104,9 @@ TEST_CASE("remove_unused drops what no output needs, also of what rounds carry")
   check_pass(remove_unused, R"(graph g(%x: f32[n=2], %w: f32[layer=2, n=2], %v: f32[n=2]) {
     %e = exp(%v)
     %z = tanh(%x)
-    %y, %u, %s = repeat(%x, %e, %w, %z) {carried=2, count=2, reversed=false, sliced=1, stack="layer"} body(%x: f32[n=2], %u: f32[n=2], %w: f32[n=2], %z: f32[n=2]) {
+    %y, %u, %s = repeat(%x, %e, %w, %z)
+      {carried=2, count=2, reversed=false, sliced=1, stack="layer"}
+    body(%x: f32[n=2], %u: f32[n=2], %w: f32[n=2], %z: f32[n=2]) {
       %a = mul(%x, %w)
       %b = mul(%u, %z)
       return %a as "x", %b as "u", %b as "s"
@@ -110,7 +114,8 @@ TEST_CASE("remove_unused drops what no output needs, also of what rounds carry")
     return %y as "y"
   })",
              R"(graph g(%x: f32[n=2], %w: f32[layer=2, n=2], %v: f32[n=2]) {
-  %0 = repeat(%x, %w) {carried=1, count=2, reversed=false, sliced=1, stack="layer"} : f32[n=2] body(%x: f32[n=2], %w: f32[n=2]) {
+  %0 = repeat(%x, %w) {carried=1, count=2, reversed=false, sliced=1, stack="layer"} : f32[n=2]
+  body(%x: f32[n=2], %w: f32[n=2]) {
     %0 = mul(%x, %w) : f32[n=2]
     return %0 as "x"
   }
@@ -131,7 +136,8 @@ TEST_CASE("join_losses computes a loss where its gradient is") {
   check_pass(both, with->text(),
              R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2]) {
   %0 = constant() {value=1.0} : f32[t=2]
-  %1, %2, %3 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", vocab="v"} : f32[t=2], f32[t=2, e=3], f32[v=4, e=3] @"gpt.py:9"
+  %1, %2, %3 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", vocab="v"}
+      : f32[t=2], f32[t=2, e=3], f32[v=4, e=3] @"gpt.py:9"
   %4 = sum(%1) {dims=["t"]} : f32[]
   return %4 as "loss", %2 as "gradient/x", %3 as "gradient/w"
 }

@@ -1,5 +1,7 @@
 #include "compile/program/lower.h"
 
+#include <fmt/format.h>
+
 #include "compile/autodiff.h"
 #include "compile/graph_fixture_test.h"
 #include "compile/passes/passes.h"
@@ -39,31 +41,36 @@ Graph with_gradients(const Graph& graph, const Names& names) {
 }  // namespace
 
 TEST_CASE("programs compute what graphs say, operation by operation") {
-  for (
-      const std::string text : {
-          R"(%a = exp(%x) %b = sum(%a) {dims=["n"]} %c = sum(%a) {dims=["m"]} return %a as "a", %b as "b", %c as "c")",
-          R"(%a = sum(%x) {dims=["m", "n"]} return %a as "a")",
-          R"(%a = transpose(%x) {order=["n", "m"]} %b = slice(%a) {dim="n", start=1, size=2} %c = reshape(%b) : f32[k=6] return %a as "a", %b as "b", %c as "c")",
-          R"(%a = softmax(%x) {dim="n"} %b = softmax(%x) {dim="m"} return %a as "a", %b as "b")",
-          R"(%a = pad(%x) {dim="n", low=1, high=2} %b = concat(%x, %x) {dim="m"} return %a as "a", %b as "b")",
-          R"(%a = tanh(%x) %b = sin(%x) %c = concat(%a, %b) {dim="n"} %d = mul(%c, %c) return %d as "d")",
-          R"(%a = argmax(%x) {dim="n"} %b = cumulative_sum(%x) {dim="m"} return %a as "a", %b as "b")",
-          R"(%a = constant() {value=2.5} : f32[m=3] %i = iota() {dim="n"} : i32[m=3, n=4] return %a as "a", %x as "x", %i as "i")",
-          R"(%a = squared_norm(%x, %x) return %a as "a")",
-          R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]} return %a as "a", %b as "b")",
-      })
-    check_program(graph_of("graph g(%x: f32[m=3, n=4]) { " + text + " }"));
+  const auto check = [](const std::string& ops, const std::string& outputs) {
+    std::string returned;
+    for (const char name : outputs)
+      returned += fmt::format("{}%{} as \"{}\"", returned.empty() ? "" : ", ", name, name);
+    check_program(graph_of("graph g(%x: f32[m=3, n=4]) { " + ops + " return " + returned + " }"));
+  };
+  check(R"(%a = exp(%x) %b = sum(%a) {dims=["n"]} %c = sum(%a) {dims=["m"]})", "abc");
+  check(R"(%a = sum(%x) {dims=["m", "n"]})", "a");
+  check(R"(%a = transpose(%x) {order=["n", "m"]}
+           %b = slice(%a) {dim="n", start=1, size=2}
+           %c = reshape(%b) : f32[k=6])",
+        "abc");
+  check(R"(%a = softmax(%x) {dim="n"} %b = softmax(%x) {dim="m"})", "ab");
+  check(R"(%a = pad(%x) {dim="n", low=1, high=2} %b = concat(%x, %x) {dim="m"})", "ab");
+  check(R"(%a = tanh(%x) %b = sin(%x) %c = concat(%a, %b) {dim="n"} %d = mul(%c, %c))", "d");
+  check(R"(%a = argmax(%x) {dim="n"} %b = cumulative_sum(%x) {dim="m"})", "ab");
+  check(R"(%a = constant() {value=2.5} : f32[m=3] %i = iota() {dim="n"} : i32[m=3, n=4])", "axi");
+  check("%a = squared_norm(%x, %x)", "a");
+  check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
 }
 
 TEST_CASE("programs multiply matrices however they lie") {
-  for (
-      const std::string text : {
-          R"(%a: f32[m=2, k=3], %b: f32[k=3, n=4]) { %y = matmul(%a, %b) {over=["k"]})",
-          R"(%a: f32[k=3, m=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
-          R"(%a: f32[p=2, k=3, q=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
-          R"(%a: f32[h=2, m=2, k=3], %b: f32[k=3, h=2, n=2]) { %y = matmul(%a, %b) {over=["k"]})",
-          R"(%a: f32[m=2, j=2, k=3], %b: f32[k=3, n=2, j=2]) { %y = matmul(%a, %b) {over=["j", "k"]})",
-      })
+  for (const std::string text : {
+           R"(%a: f32[m=2, k=3], %b: f32[k=3, n=4]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[k=3, m=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[p=2, k=3, q=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[h=2, m=2, k=3], %b: f32[k=3, h=2, n=2]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[m=2, j=2, k=3], %b: f32[k=3, n=2, j=2]) {
+             %y = matmul(%a, %b) {over=["j", "k"]})",
+       })
     check_program(graph_of("graph g(" + text + " return %y as \"y\" }"));
 }
 
