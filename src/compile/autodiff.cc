@@ -26,13 +26,16 @@ std::vector<bool> dependent(const Graph& graph, std::vector<bool> marked) {
 class Differentiator {
  public:
   Differentiator(Builder& builder, std::vector<bool> active)
-      : b_(builder), active_(std::move(active)), adjoints_(active_.size()) {}
+      : b_(builder),
+        ops_(builder.graph().ops.size()),
+        active_(std::move(active)),
+        adjoints_(active_.size()) {}
 
   void seed(ValueId value, const Tensor& adjoint) { accumulate(value, adjoint); }
   const Tensor& adjoint(ValueId value) const { return adjoints_[value]; }
 
   Result<void> run() {
-    for (size_t i = b_.graph().ops.size(); i-- > 0;) {
+    for (size_t i = ops_; i-- > 0;) {
       const Op op = b_.graph().ops[i];  // a copy: the list grows
       const bool reached =
           std::ranges::any_of(op.results, [&](ValueId result) { return bool(adjoints_[result]); });
@@ -73,6 +76,7 @@ class Differentiator {
   Result<void> go_back_over_repeat(size_t index);
 
   Builder& b_;
+  size_t ops_;  // that were there at first
   std::vector<bool> active_;
   std::vector<Tensor> adjoints_;  // of the values that were there at first
 };
