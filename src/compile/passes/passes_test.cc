@@ -1,0 +1,145 @@
+#include "compile/passes/passes.h"
+
+#include "compile/autodiff.h"
+#include "compile/graph_fixture_test.h"
+
+using namespace tutti;
+
+namespace {
+
+// The pass makes `before` to `after`, and both compute the same.
+template <class Pass>
+void check_pass(const Pass& pass, std::string_view before, std::string_view after) {
+  const Graph graph = graph_of(before);
+  const Graph made = pass(graph);
+  const auto checked = verify(made);
+  REQUIRE_MESSAGE(checked.has_value(), checked.error().text());
+  CHECK(made.text() == after);
+  const auto expected = run(graph, inputs_of(graph));
+  const auto results = run(made, inputs_of(made));
+  REQUIRE(results.size() == expected.size());
+  for (size_t i = 0; i < results.size(); ++i) check_close(results[i], expected[i], 1e-6);
+}
+
+}  // namespace
+
+TEST_CASE("simplify leaves out what computes nothing new") {
+  check_pass(simplify, R"(graph g(%x: f32[n=2, m=3]) {
+    %one = constant() {value=1.0} : f32[n=2, m=3]
+    %zero = constant() {value=0.0} : f32[n=2, m=3]
+    %a = mul(%x, %one) @"a.py:1"
+    %b = add(%zero, %a)
+    %c = neg(%b)
+    %d = neg(%c)
+    %e = add(%d, %c)
+    %f = transpose(%e) {order=["m", "n"]}
+    %g = transpose(%f) {order=["n", "m"]}
+    %h = reshape(%g) : f32[k=6]
+    %i = reshape(%h) : f32[l=3, k=2]
+    return %i as "y"
+  })",
+             R"(graph g(%x: f32[n=2, m=3]) {
+  %0 = constant() {value=1.0} : f32[n=2, m=3]
+  %1 = constant() {value=0.0} : f32[n=2, m=3]
+  %2 = neg(%x) : f32[n=2, m=3]
+  %3 = sub(%x, %x) : f32[n=2, m=3]
+  %4 = transpose(%3) {order=["m", "n"]} : f32[m=3, n=2]
+  %5 = reshape(%3) : f32[k=6]
+  %6 = reshape(%3) : f32[l=3, k=2]
+  return %6 as "y"
+}
+)");
+}
+
+TEST_CASE("simplify computes with constants") {
+  check_pass(simplify, R"(graph g(%x: f32[n=2]) {
+    %a = constant() {value=2.0} : f32[]
+    %b = constant() {value=0.5} : f32[]
+    %c = mul(%a, %b)
+    %d = broadcast(%c) : f32[n=2]
+    %e = div(%x, %d)
+    %f = sum(%d) {dims=["n"]}
+    return %e as "y", %f as "f"
+  })",
+             R"(graph g(%x: f32[n=2]) {
+  %0 = constant() {value=2.0} : f32[]
+  %1 = constant() {value=0.5} : f32[]
+  %2 = constant() {value=1.0} : f32[]
+  %3 = constant() {value=1.0} : f32[n=2]
+  %4 = constant() {value=2.0} : f32[]
+  return %x as "y", %4 as "f"
+}
+)");
+}
+
+TEST_CASE("merge_equal keeps the first of equals, in bodies too") {
+  check_pass(merge_equal, R"(graph g(%x: f32[n=2]) {
+    %a = exp(%x) @"a.py:1"
+    %b = exp(%x) @"a.py:2"
+    %c = add(%a, %b)
+    %y = repeat(%c) {carried=1, count=2, reversed=false, sliced=0, stack="layer"}
+    body(%x: f32[n=2]) {
+      %a = tanh(%x)
+      %b = tanh(%x)
+      %c = mul(%a, %b)
+      return %c as "x"
+    }
+    return %y as "y"
+  })",
+             R"(graph g(%x: f32[n=2]) {
+  %0 = exp(%x) : f32[n=2] @"a.py:1"
+  %1 = add(%0, %0) : f32[n=2]
+  %2 = repeat(%1) {carried=1, count=2, reversed=false, sliced=0, stack="layer"} : f32[n=2]
+  body(%x: f32[n=2]) {
+    %0 = tanh(%x) : f32[n=2]
+    %1 = mul(%0, %0) : f32[n=2]
+    return %1 as "x"
+  }
+  return %2 as "y"
+}
+)");
+}
+
+TEST_CASE("remove_unused drops what no output needs, also of what rounds carry") {
+  check_pass(remove_unused, R"(graph g(%x: f32[n=2], %w: f32[layer=2, n=2], %v: f32[n=2]) {
+    %e = exp(%v)
+    %z = tanh(%x)
+    %y, %u, %s = repeat(%x, %e, %w, %z)
+      {carried=2, count=2, reversed=false, sliced=1, stack="layer"}
+    body(%x: f32[n=2], %u: f32[n=2], %w: f32[n=2], %z: f32[n=2]) {
+      %a = mul(%x, %w)
+      %b = mul(%u, %z)
+      return %a as "x", %b as "u", %b as "s"
+    }
+    return %y as "y"
+  })",
+             R"(graph g(%x: f32[n=2], %w: f32[layer=2, n=2], %v: f32[n=2]) {
+  %0 = repeat(%x, %w) {carried=1, count=2, reversed=false, sliced=1, stack="layer"} : f32[n=2]
+  body(%x: f32[n=2], %w: f32[n=2]) {
+    %0 = mul(%x, %w) : f32[n=2]
+    return %0 as "x"
+  }
+  return %0 as "y"
+}
+)");
+}
+
+TEST_CASE("join_losses computes a loss where its gradient is") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2]) {
+    %l = linear_cross_entropy(%x, %w, %i) {over="e", vocab="v"} @"gpt.py:9"
+    %s = sum(%l) {dims=["t"]}
+    return %s as "loss"
+  })");
+  auto with = differentiate(graph, "loss", {"x", "w"});
+  REQUIRE(with.has_value());
+  const auto both = [](const Graph& one) { return remove_unused(join_losses(simplify(one))); };
+  check_pass(both, with->text(),
+             R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2]) {
+  %0 = constant() {value=1.0} : f32[t=2]
+  %1, %2, %3 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", vocab="v"}
+      : f32[t=2], f32[t=2, e=3], f32[v=4, e=3] @"gpt.py:9"
+  %4 = sum(%1) {dims=["t"]} : f32[]
+  return %4 as "loss", %2 as "gradient/x", %3 as "gradient/w"
+}
+)");
+}

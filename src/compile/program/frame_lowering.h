@@ -1,0 +1,66 @@
+// How a frame is made, operation by operation; for frame.cc and lower_large.cc.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/program/frame.h"
+
+namespace tutti {
+
+class FrameLowering {
+ public:
+  FrameLowering(const Graph& graph, LoopTable& loops);
+  Result<Frame> run();
+
+ private:
+  void want_outputs();
+  void want_parts_of_concats();
+  void copy_outputs();
+  Result<Frame> place_scratch();
+
+  TensorRef scratch(const Type& type);
+  // Where an operation's result is to be written.
+  TensorRef result(const Op& op, size_t i, bool must_be_dense);
+  void settle(const Op& op);
+  std::vector<TensorRef> operands(const Op& op) const;
+  std::vector<TensorRef> dense_operands(const Op& op);
+  TensorRef as_dense(const TensorRef& ref);
+
+  Instruction& emit(Kernel kernel, std::vector<TensorRef> operands, std::vector<TensorRef> results,
+                    Attributes attributes = {});
+  void emit_loops(const Graph& body, std::vector<TensorRef> operands,
+                  std::vector<TensorRef> results);
+  void copy(const TensorRef& from, const TensorRef& to);
+  void fill(const TensorRef& to, double value);
+
+  Result<void> lower(const Op& op);
+  Result<void> lower_shape(const Op& op);
+  Result<void> lower_sum(const Op& op);
+  Result<void> lower_repeat(const Op& op);
+  void instantiate(const Frame& frame, const std::vector<TensorRef>& buffers);
+  void lower_plainly(const Op& op);
+  void lower_alone(const Op& op);
+
+  // Larger operations.
+  Result<void> lower_large(const Op& op);
+  Result<void> lower_matmul(const Op& op);
+  void lower_cross_entropy(const Op& op);
+  void lower_norm_grad(const Op& op, Kernel rows, Kernel join);
+  void lower_squared_norm(const Op& op);
+  void lower_rows(const Op& op);
+  void gemm(const TensorRef& a, const TensorRef& b, const TensorRef& c, bool accumulate);
+
+  const Graph& graph_;
+  LoopTable& loops_;
+  uint32_t parameters_;                           // buffers that are inputs and outputs
+  std::vector<std::optional<TensorRef>> refs_;    // where each value is
+  std::vector<std::optional<TensorRef>> wanted_;  // where it should be
+  std::vector<uint32_t> uses_;
+  std::vector<int64_t> scratch_bytes_;
+  std::vector<Instruction> instructions_;
+  std::string at_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,100 @@
+#include "compile/program/lower.h"
+
+#include <fmt/format.h>
+
+#include "compile/autodiff.h"
+#include "compile/graph_fixture_test.h"
+#include "compile/passes/passes.h"
+#include "compile/program/interpret_program.h"
+#include "compile/tiny_gpt_test.h"
+
+using namespace tutti;
+
+namespace {
+
+// The program computes what the graph says.
+Program check_program(const Graph& graph, double tolerance = 1e-4) {
+  const Graph optimized = optimize(graph);
+  const auto checked = verify(optimized);
+  REQUIRE_MESSAGE(checked.has_value(), checked.error().text());
+  auto program = lower_to_program(optimized);
+  REQUIRE_MESSAGE(program.has_value(), program.error().text());
+  CAPTURE(program->text());
+  const auto inputs = inputs_of(graph);
+  const auto expected = run(graph, inputs);
+  const auto results = interpret_program(*program, inputs);
+  REQUIRE_MESSAGE(results.has_value(), results.error().text());
+  REQUIRE(results->size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(graph.outputs[i].name);
+    check_close((*results)[i], expected[i], tolerance);
+  }
+  return *std::move(program);
+}
+
+Graph with_gradients(const Graph& graph, const Names& names) {
+  auto with = differentiate(graph, "loss", names);
+  REQUIRE_MESSAGE(with.has_value(), with.error().text());
+  return *std::move(with);
+}
+
+}  // namespace
+
+TEST_CASE("programs compute what graphs say, operation by operation") {
+  const auto check = [](const std::string& ops, const std::string& outputs) {
+    std::string returned;
+    for (const char name : outputs)
+      returned += fmt::format("{}%{} as \"{}\"", returned.empty() ? "" : ", ", name, name);
+    check_program(graph_of("graph g(%x: f32[m=3, n=4]) { " + ops + " return " + returned + " }"));
+  };
+  check(R"(%a = exp(%x) %b = sum(%a) {dims=["n"]} %c = sum(%a) {dims=["m"]})", "abc");
+  check(R"(%a = sum(%x) {dims=["m", "n"]})", "a");
+  check(R"(%a = transpose(%x) {order=["n", "m"]}
+           %b = slice(%a) {dim="n", start=1, size=2}
+           %c = reshape(%b) : f32[k=6])",
+        "abc");
+  check(R"(%a = softmax(%x) {dim="n"} %b = softmax(%x) {dim="m"})", "ab");
+  check(R"(%a = pad(%x) {dim="n", low=1, high=2} %b = concat(%x, %x) {dim="m"})", "ab");
+  check(R"(%a = tanh(%x) %b = sin(%x) %c = concat(%a, %b) {dim="n"} %d = mul(%c, %c))", "d");
+  check(R"(%a = argmax(%x) {dim="n"} %b = cumulative_sum(%x) {dim="m"})", "ab");
+  check(R"(%a = constant() {value=2.5} : f32[m=3] %i = iota() {dim="n"} : i32[m=3, n=4])", "axi");
+  check("%a = squared_norm(%x, %x)", "a");
+  check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
+}
+
+TEST_CASE("programs multiply matrices however they lie") {
+  for (const std::string text : {
+           R"(%a: f32[m=2, k=3], %b: f32[k=3, n=4]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[k=3, m=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[p=2, k=3, q=2], %b: f32[n=4, k=3]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[h=2, m=2, k=3], %b: f32[k=3, h=2, n=2]) { %y = matmul(%a, %b) {over=["k"]})",
+           R"(%a: f32[m=2, j=2, k=3], %b: f32[k=3, n=2, j=2]) {
+             %y = matmul(%a, %b) {over=["j", "k"]})",
+       })
+    check_program(graph_of("graph g(" + text + " return %y as \"y\" }"));
+}
+
+TEST_CASE("a state's next value takes its place, also when the old one is read later") {
+  const Program program = check_program(graph_of(R"(graph g(%w: f32[n=2] state, %x: f32[n=2]) {
+    %a = add(%w, %x)
+    %b = sum(%a) {dims=["n"]}
+    %c = sum(%w) {dims=["n"]}
+    return %a as "w", %b as "b", %c as "c"
+  })"));
+  CHECK(program.inputs[0].role == Role::state);
+}
+
+TEST_CASE("a small GPT's loss and gradients are the same as a program") {
+  const Graph graph = tiny_gpt(2);
+  check_program(graph);
+  Names names;
+  for (const Input& input : graph.inputs)
+    if (input.role == Role::state) names.push_back(input.name);
+  const Graph with = with_gradients(graph, names);
+  const Program program = check_program(with);
+  CHECK(program.arena_bytes < 20'000);
+  // As many kernels however many layers there are.
+  const auto deeper = lower_to_program(optimize(with_gradients(tiny_gpt(7), names)));
+  REQUIRE(deeper.has_value());
+  CHECK(deeper->loops.size() == program.loops.size());
+}

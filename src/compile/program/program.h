@@ -1,0 +1,89 @@
+// What runs: a flat list of instructions over planned buffers. A device executes it, or charges for
+// it; nothing is decided any more while it runs.
+//
+// Instructions run in order, each by all threads of a device at once, with a barrier in between.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compile/graph.h"
+#include "compile/loop/loop_kernel.h"
+
+namespace tutti {
+
+enum class Kernel : uint8_t {
+  loops,      // generated; operands and results are its parameters
+  gemm,       // (a[m,k], b[k,n]) -> c[m,n]; {accumulate}; an edge finishes blocks of c
+  attention,  // as the operation
+  attention_grad,
+  layer_norm,
+  layer_norm_grad_rows,  // sums over groups of rows …
+  layer_norm_grad_join,  // … and of the groups
+  rms_norm,
+  rms_norm_grad_rows,
+  rms_norm_grad_join,
+  cross_entropy,  // (logits, targets, dloss) -> loss, and logits become their gradient
+  gather,
+  scatter_add,
+  sum_rows,  // over the first dimensions: sums of groups of rows …
+  sum_rows_join,
+  sum_chunks,     // of all elements: sums of canonical chunks …
+  square_chunks,  // … or of their squares …
+  join_chunks,    // … and of these
+  adamw,
+  plain,  // any other operation, element after element
+};
+
+std::string_view kernel_name(Kernel kernel);
+
+// The step has three phases: whoever dies before it was decided is started over; what was decided
+// is rolled forward. Only commit writes state.
+enum class Section : uint8_t { compute, decide, commit };
+
+// A tensor in a buffer, with gaps if need be.
+struct TensorRef {
+  uint32_t buffer = 0;
+  int64_t offset = 0;  // in elements
+  Type type;
+  std::vector<int64_t> strides;  // in elements, one for each dimension
+
+  bool is_dense() const;
+};
+
+struct Instruction {
+  Kernel kernel;
+  OpKind kind = OpKind::constant;  // of plain
+  Attributes attributes;
+  std::vector<TensorRef> operands;
+  std::vector<TensorRef> results;
+  int64_t loops = -1;           // the generated kernel, or that of a gemm's edge
+  std::vector<TensorRef> edge;  // parameters of the edge
+  Section section = Section::compute;
+  std::string at;
+};
+
+enum class BufferPlace : uint8_t { input, output, arena };
+
+struct Buffer {
+  BufferPlace place;
+  uint32_t index = 0;  // of the input or output
+  int64_t offset = 0;  // in the arena
+  int64_t bytes = 0;
+};
+
+struct Program {
+  std::vector<Input> inputs;  // their values are indices of `buffers`
+  std::vector<Output> outputs;
+  std::vector<Type> input_types;
+  std::vector<Type> output_types;
+  std::vector<Buffer> buffers;
+  int64_t arena_bytes = 0;
+  std::vector<LoopKernel> loops;
+  std::vector<Instruction> instructions;
+
+  std::string text() const;
+};
+
+}  // namespace tutti

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "compile/program/program.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::array kKernelNames = {"loops",
+                                     "gemm",
+                                     "attention",
+                                     "attention_grad",
+                                     "layer_norm",
+                                     "layer_norm_grad_rows",
+                                     "layer_norm_grad_join",
+                                     "rms_norm",
+                                     "rms_norm_grad_rows",
+                                     "rms_norm_grad_join",
+                                     "cross_entropy",
+                                     "gather",
+                                     "scatter_add",
+                                     "sum_rows",
+                                     "sum_rows_join",
+                                     "sum_chunks",
+                                     "square_chunks",
+                                     "join_chunks",
+                                     "adamw",
+                                     "plain"};
+
+std::string ref_text(const Program& program, const TensorRef& ref) {
+  const Buffer& buffer = program.buffers[ref.buffer];
+  std::string base = buffer.place == BufferPlace::arena ? "arena"
+                     : buffer.place == BufferPlace::input
+                         ? program.inputs[buffer.index].name
+                         : program.outputs[buffer.index].name + "'";
+  if (ref.offset != 0 || buffer.place == BufferPlace::arena)
+    base += fmt::format("+{}", ref.offset * dtype_bytes(ref.type.dtype));
+  std::string strides;
+  if (!ref.is_dense()) {
+    for (const int64_t stride : ref.strides)
+      strides += fmt::format("{}{}", strides.empty() ? " by " : ",", stride);
+  }
+  return fmt::format("{}:{}{}", base, ref.type.text(), strides);
+}
+
+std::string refs_text(const Program& program, const std::vector<TensorRef>& refs) {
+  std::string text;
+  for (const TensorRef& ref : refs)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", ref_text(program, ref));
+  return text;
+}
+
+}  // namespace
+
+std::string_view kernel_name(Kernel kernel) { return kKernelNames[static_cast<size_t>(kernel)]; }
+
+std::string Program::text() const {
+  std::string out = fmt::format("program, arena of {} bytes\n", arena_bytes);
+  for (const Instruction& instruction : instructions) {
+    const std::string name = instruction.kernel == Kernel::plain
+                                 ? fmt::format("plain {}", op_info(instruction.kind).name)
+                             : instruction.kernel == Kernel::loops
+                                 ? loops[static_cast<size_t>(instruction.loops)].name
+                                 : std::string(kernel_name(instruction.kernel));
+    out +=
+        fmt::format("  {} {}({}) -> {}{}\n", name, instruction.attributes.text(),
+                    refs_text(*this, instruction.operands), refs_text(*this, instruction.results),
+                    instruction.at.empty() ? "" : " @" + instruction.at);
+  }
+  for (const LoopKernel& kernel : loops) out += kernel.text();
+  return out;
+}
+
+}  // namespace tutti

@@ -1,0 +1,83 @@
+#include "run/executor.h"
+
+#include <cstring>
+
+#include "compile/autodiff.h"
+#include "compile/graph_fixture_test.h"
+#include "compile/passes/passes.h"
+#include "compile/program/lower.h"
+#include "compile/tiny_gpt_test.h"
+#include "run/memory_test.h"
+#include "world/real/native_compiler.h"
+#include "world/real/thread_team.h"
+
+using namespace tutti;
+
+namespace {
+
+// The outputs of a graph as this machine computes them.
+std::vector<Array> execute(const Graph& graph, const std::vector<Array>& inputs, int threads) {
+  auto program = lower_to_program(optimize(graph));
+  REQUIRE_MESSAGE(program.has_value(), program.error().text());
+  ThreadTeam team(threads);
+  const auto compiler = make_native_compiler();
+  auto executor = Executor::make(*program, team, *compiler);
+  REQUIRE_MESSAGE(executor.has_value(), executor.error().text());
+  ProgramMemory memory(**executor, inputs);
+  const auto done = (*executor)->run(memory.inputs(), memory.outputs(), memory.arena());
+  REQUIRE_MESSAGE(done.has_value(), done.error().text());
+  return memory.results();
+}
+
+void check_execution(const Graph& graph, double tolerance) {
+  const auto inputs = inputs_of(graph);
+  const auto expected = run(graph, inputs);
+  const auto results = execute(graph, inputs, 1);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(graph.outputs[i].name);
+    check_close(results[i], expected[i], tolerance);
+  }
+  const auto by_two = execute(graph, inputs, 2);
+  for (size_t i = 0; i < results.size(); ++i) CHECK(by_two[i].values == results[i].values);
+}
+
+}  // namespace
+
+TEST_CASE("generated kernels compute what operations say") {
+  std::string ops;
+  std::string outputs;
+  const auto add = [&](const std::string& name, const std::string& op) {
+    ops += "  %" + name + " = " + op + "\n";
+    outputs += (outputs.empty() ? " %" : ", %") + name + " as \"" + name + "\"";
+  };
+  for (const std::string op : {"neg", "abs", "sign", "exp", "tanh", "erf", "sin", "cos", "floor"})
+    add(op, op + "(%x)");
+  ops += "  %p = exp(%x)\n";
+  for (const std::string op : {"log", "sqrt", "rsqrt"}) add(op, op + "(%p)");
+  for (const std::string op : {"add", "sub", "mul", "div", "max", "min"}) add(op, op + "(%x, %y)");
+  add("pow", "pow(%p, %y)");
+  add("less", "less(%x, %y)");
+  add("select", "select(%less, %x, %y)");
+  add("as_int", "cast(%add) : i32[m=3, n=37]");
+  add("as_half", "cast(%add) : bf16[m=3, n=37]");
+  add("whole", "cast(%as_int) : f32[m=3, n=37]");
+  add("total", "sum(%mul) {dims=[\"n\"]}");
+  add("highest", "reduce_max(%mul) {dims=[\"n\"]}");
+  ops += "  %b = broadcast(%total) : f32[m=3, n=37]\n";
+  add("rest", "sub(%mul, %b)");
+  add("column", "iota() {dim=\"n\"} : i32[m=3, n=37]");
+  add("random", "random(%s) {seed=3, stream=\"s\"} : u32[m=3, n=37]");
+  check_execution(graph_of("graph g(%x: f32[m=3, n=37], %y: f32[m=3, n=37], %s: i64[]) {\n" + ops +
+                           "  return" + outputs + "\n}"),
+                  2e-6);
+}
+
+TEST_CASE("a small GPT's step is executed as its graph says, the same with one and two threads") {
+  const Graph graph = tiny_gpt(3);
+  Names names;
+  for (const Input& input : graph.inputs)
+    if (input.role == Role::state) names.push_back(input.name);
+  auto with = differentiate(graph, "loss", names);
+  REQUIRE(with.has_value());
+  check_execution(*with, 1e-5);
+}

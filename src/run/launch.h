@@ -1,0 +1,35 @@
+// An instruction made ready: which kernel, with which sizes, on which places of which buffers.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compile/program/program.h"
+
+namespace tutti {
+
+using LoopFunction = void (*)(void* const* parameters, long first_row, long end_row,
+                              long first_column, long end_column);
+
+struct LaunchCall {
+  std::span<std::byte* const> buffers;
+  int thread;
+  int threads;
+  std::byte* workspace;  // of this thread
+};
+
+class Launch {
+ public:
+  virtual ~Launch() = default;
+  // This thread's part.
+  virtual Result<void> run(const LaunchCall& call) const = 0;
+  virtual size_t workspace_bytes() const { return 0; }
+};
+
+// The program must outlive it.
+std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
+                                    std::span<const LoopFunction> loops, int threads);
+
+}  // namespace tutti

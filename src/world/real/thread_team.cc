@@ -1,0 +1,93 @@
+#include "world/real/thread_team.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+
+namespace tutti {
+namespace {
+
+// Some 100 µs: twice what waking costs.
+constexpr int kSpins = 4000;
+
+std::vector<int> usable_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {0};
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  return cores;
+}
+
+void pin(pthread_t thread, int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  pthread_setaffinity_np(thread, sizeof one, &one);
+}
+
+}  // namespace
+
+ThreadTeam::ThreadTeam(int threads) {
+  const std::vector<int> cores = usable_cores();
+  threads_ = threads > 0 ? threads : static_cast<int>(cores.size());
+  const bool one_each = threads_ > 1 && std::cmp_equal(threads_, cores.size());
+  for (int i = 1; i < threads_; ++i) {
+    helpers_.emplace_back([this, i] { serve(i); });
+    if (one_each) pin(helpers_.back().native_handle(), cores[static_cast<size_t>(i)]);
+  }
+  if (one_each) pin(pthread_self(), cores[0]);
+}
+
+ThreadTeam::~ThreadTeam() {
+  ending_ = true;
+  change(calls_);
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void ThreadTeam::run(const std::function<void(int)>& work) {
+  if (threads_ == 1) return work(0);
+  work_ = &work;
+  change(calls_);
+  work(0);
+  meet();
+}
+
+void ThreadTeam::serve(int thread) {
+  for (uint32_t done = 0;;) {
+    wait_for_change(calls_, done);
+    ++done;
+    if (ending_) return;
+    (*work_)(thread);
+    meet();
+  }
+}
+
+void ThreadTeam::meet() {
+  if (threads_ == 1) return;
+  const uint32_t meeting = meetings_.load(std::memory_order_relaxed);
+  if (std::cmp_equal(arrived_.fetch_add(1, std::memory_order_acq_rel) + 1, threads_)) {
+    arrived_.store(0, std::memory_order_relaxed);
+    change(meetings_);
+  } else {
+    wait_for_change(meetings_, meeting);
+  }
+}
+
+void ThreadTeam::wait_for_change(const std::atomic<uint32_t>& word, uint32_t old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    _mm_pause();
+  }
+  sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  while (word.load(std::memory_order_seq_cst) == old) parking_.park(word, old, kNever);
+  sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void ThreadTeam::change(std::atomic<uint32_t>& word) {
+  word.fetch_add(1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst) != 0) parking_.wake_all(word);
+}
+
+}  // namespace tutti

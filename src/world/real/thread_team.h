@@ -1,0 +1,44 @@
+// Threads of this process, each on a core of its own where there are as many. They spin for a while
+// when they wait, since waking costs some 50 µs, and then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "world/real/parking.h"
+#include "world/team.h"
+
+namespace tutti {
+
+class ThreadTeam final : public Team {
+ public:
+  // As many threads as the cores this process may use, if 0.
+  explicit ThreadTeam(int threads = 0);
+  ~ThreadTeam() override;
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int threads() const override { return threads_; }
+  void run(const std::function<void(int thread)>& work) override;
+  void meet() override;
+
+ private:
+  void serve(int thread);
+  // Returns when the word is no longer `old`.
+  void wait_for_change(const std::atomic<uint32_t>& word, uint32_t old);
+  void change(std::atomic<uint32_t>& word);
+
+  int threads_;
+  RealParking parking_;
+  const std::function<void(int)>* work_ = nullptr;
+  bool ending_ = false;
+  alignas(64) std::atomic<uint32_t> calls_ = 0;    // one more for each run()
+  alignas(64) std::atomic<uint32_t> arrived_ = 0;  // at the meeting under way
+  alignas(64) std::atomic<uint32_t> meetings_ = 0;
+  alignas(64) std::atomic<uint32_t> sleeping_ = 0;
+  std::vector<std::thread> helpers_;
+};
+
+}  // namespace tutti

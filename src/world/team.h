@@ -1,0 +1,27 @@
+// Threads that compute together: each does its part of the same work, and they meet in between.
+#pragma once
+
+#include <functional>
+
+namespace tutti {
+
+class Team {
+ public:
+  virtual ~Team() = default;
+  virtual int threads() const = 0;
+  // Calls work(i) for each thread i at once, 0 being the caller, and returns when all have. Not to
+  // be called by two threads at a time, nor from within.
+  virtual void run(const std::function<void(int thread)>& work) = 0;
+  // From within the work of every thread: returns when all have come here.
+  virtual void meet() = 0;
+};
+
+// The caller alone.
+class TeamOfOne final : public Team {
+ public:
+  int threads() const override { return 1; }
+  void run(const std::function<void(int thread)>& work) override { work(0); }
+  void meet() override {}
+};
+
+}  // namespace tutti
