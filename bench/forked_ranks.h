@@ -56,8 +56,8 @@ struct Span {
   uint64_t end_ns;
 };
 
-// Over calls, each from its first rank's start to its last one's end: ranks that share a core do not
-// all start at once.
+// Over calls, each from its first rank's start to its last one's end: ranks that share a core do
+// not all start at once.
 inline double median_span_ns(std::span<const Span> times, size_t ranks) {
   std::vector<uint64_t> calls;
   for (size_t i = 0; i < times.size(); i += ranks) {

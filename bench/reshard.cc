@@ -167,8 +167,7 @@ void measure_moves(Fabric& fabric, const std::string& kind, uint64_t bytes, Span
   const auto seconds = [](const Span* times) {
     return median_span_ns({times, size_t{kCalls} * kRanks}, kRanks) / 1e9;
   };
-  if (world.index() == 0)
-    std::printf("%.6f %.6f\n", seconds(ours), seconds(copies));
+  if (world.index() == 0) std::printf("%.6f %.6f\n", seconds(ours), seconds(copies));
 }
 
 int move(const std::string& kind, uint64_t bytes) {

@@ -33,7 +33,7 @@ class Attributes {
     return found == nullptr ? nullptr : std::get_if<T>(found);
   }
   template <class T>
-  T get(std::string_view name, T otherwise = {}) const {
+  T get(std::string_view name, const T& otherwise = {}) const {
     const T* found = find<T>(name);
     return found == nullptr ? otherwise : *found;
   }

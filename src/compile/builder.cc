@@ -119,11 +119,11 @@ std::vector<Tensor> Builder::add(OpKind kind, const std::vector<Tensor>& operand
   return results;
 }
 
-Tensor Builder::constant(double value, Type type) {
+Tensor Builder::constant(double value, const Type& type) {
   return one(OpKind::constant, {}, {{"value", value}}, &type);
 }
 
-Tensor Builder::iota(std::string dim, Type type) {
+Tensor Builder::iota(std::string dim, const Type& type) {
   return one(OpKind::iota, {}, {{"dim", std::move(dim)}}, &type);
 }
 

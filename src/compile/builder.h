@@ -98,8 +98,8 @@ class Builder {
   const std::optional<Error>& error() const { return error_; }
   void refuse(Error error);  // as a mistake of an operation is
 
-  Tensor constant(double value, Type type);
-  Tensor iota(std::string dim, Type type);
+  Tensor constant(double value, const Type& type);
+  Tensor iota(std::string dim, const Type& type);
   Tensor random(const Tensor& step, int64_t seed, std::string stream, Dims dims);
 
   Tensor unary(OpKind kind, const Tensor& x);

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "base/philox.h"
 #include "compile/program/tensor_view.h"
