@@ -72,7 +72,7 @@ PythonPlan make_plan(const std::vector<NamedMove>& moves, std::vector<uint32_t> 
     tutti::Move move{name, *from, *to, {}};
     for (const std::string& type : types) {
       const auto known = tutti::dtype_named(type);
-      if (!known)
+      if (!known || !tutti::is_reduced(*known))
         raise({Code::invalid, "'" + type + "' is no type of the fabric; use f32, f64, bf16, f16, " +
                                   "i8, u8, i32 or i64"});
       move.types.push_back(*known);

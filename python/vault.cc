@@ -35,7 +35,8 @@ nb::tuple vault_tensor(const std::shared_ptr<PythonFabric>& fabric, const std::s
                        const std::string& type, std::vector<uint64_t> shape) {
   const std::scoped_lock lock(fabric->mutex());
   const auto known = tutti::dtype_named(type);
-  if (!known) raise(tutti::Error(tutti::Code::invalid, "'" + type + "' is no type of the fabric"));
+  if (!known || !tutti::is_reduced(*known))
+    raise(tutti::Error(tutti::Code::invalid, "'" + type + "' is no type of the fabric"));
   const auto tensor = value_or_raise(fabric->vault().tensor(name, *known, std::move(shape)));
   auto* bytes = reinterpret_cast<uint8_t*>(tensor.data);
   return nb::make_tuple(array_over(fabric, bytes, tensor.bytes), tensor.found);

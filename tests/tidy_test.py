@@ -99,6 +99,18 @@ def test_the_documents_tell_planned_layers_from_those_there_are() -> None:
     ]
 
 
+def test_no_two_types_share_a_name(sources: list[Source]) -> None:
+    assert_clean(list(tidy.shared_names(sources)))
+    twice = [
+        Source("src/base/a.h", "namespace tutti {\nstruct Row;\nstruct Row {\n};\n}"),
+        Source("src/world/b.h", "namespace tutti {\nclass Row final : public X {\n};\n}"),
+        Source("src/wire/c.h", "namespace tutti::wire {\nstruct Row {\n};\n}"),
+    ]
+    assert list(tidy.shared_names(twice)) == [
+        "src/world/b.h:2: Row is also in src/base/a.h; rename one"
+    ]
+
+
 def test_includes_do_not_go_round(sources: list[Source]) -> None:
     assert_clean(list(tidy.include_cycles(sources)))
     ring = [

@@ -143,6 +143,27 @@ def layering(sources: Iterable[Source], table: Table) -> Iterator[str]:
                 yield f"{source.path}:{number}: {layer} may not include {name}"
 
 
+NAMESPACE = re.compile(r"^namespace\s*([\w:]*)\s*\{")
+TYPE = re.compile(r"^(?:struct|class|enum class)\s+(?:alignas\([^)]*\)\s+)?(\w+)\b(?!::)[^;(]*\{")
+
+
+def shared_names(sources: Iterable[Source]) -> Iterator[str]:
+    """Two types of one name: the linker takes the functions of one of them for both."""
+    known: dict[tuple[str, str], str] = {}
+    for source in sources:
+        if not source.path.startswith("src/") or not source.path.endswith(".h"):
+            continue
+        namespace = ""
+        for number, line in enumerate(source.code_lines, 1):
+            if opened := NAMESPACE.match(line):
+                namespace = opened[1]
+            if not (found := TYPE.match(line)) or not namespace:
+                continue
+            first = known.setdefault((namespace, found[1]), source.path)
+            if first != source.path:
+                yield f"{source.path}:{number}: {found[1]} is also in {first}; rename one"
+
+
 def include_cycles(sources: Iterable[Source]) -> Iterator[str]:
     """Headers that include one another, each cycle told once."""
     by_name = {s.path.removeprefix("src/"): s for s in sources if s.is_cpp}

@@ -66,8 +66,8 @@ char letter_of(const std::string& letters) {
   return letters.empty() ? '\0' : letters.front();
 }
 
-SeenProcess understand_one(cluster::ProcessLook look) {
-  SeenProcess process;
+StuckProcess understand_one(cluster::ProcessLook look) {
+  StuckProcess process;
   RankSeen& seen = process.seen;
   seen.rank = look.info().index();
   seen.life = look.info().state() == "exited"     ? RankSeen::Life::ended
@@ -97,9 +97,9 @@ SeenProcess understand_one(cluster::ProcessLook look) {
 
 }  // namespace
 
-const SeenProcess* SeenRole::find(uint32_t rank) const {
+const StuckProcess* SeenRole::find(uint32_t rank) const {
   const auto found = std::ranges::lower_bound(
-      processes, rank, {}, [](const SeenProcess& process) { return process.seen.rank; });
+      processes, rank, {}, [](const StuckProcess& process) { return process.seen.rank; });
   return found == processes.end() || found->seen.rank != rank ? nullptr : &*found;
 }
 
@@ -117,19 +117,19 @@ SeenJob understand(cluster::JobInfo info, std::vector<cluster::ProcessLook> look
     if (end == ends.end()) continue;
     const uint32_t node = look.info().host();
     SeenRole& role = job.roles[static_cast<size_t>(end - ends.begin())];
-    SeenProcess& process = role.processes.emplace_back(understand_one(std::move(look)));
+    StuckProcess& process = role.processes.emplace_back(understand_one(std::move(look)));
     process.host = names.contains(node) ? names[node] : fmt::format("node{}", node);
   }
   for (SeenRole& role : job.roles) {
     // Of a rank that two hosts know, the newer life counts.
-    std::ranges::sort(role.processes, {}, [](const SeenProcess& process) {
+    std::ranges::sort(role.processes, {}, [](const StuckProcess& process) {
       return std::pair(process.seen.rank, ~process.look.info().epoch());
     });
     const auto twice = std::ranges::unique(
-        role.processes, {}, [](const SeenProcess& process) { return process.seen.rank; });
+        role.processes, {}, [](const StuckProcess& process) { return process.seen.rank; });
     role.processes.erase(twice.begin(), twice.end());
     std::vector<RankSeen> ranks;
-    for (const SeenProcess& process : role.processes) ranks.push_back(process.seen);
+    for (const StuckProcess& process : role.processes) ranks.push_back(process.seen);
     role.report = find_stuck(ranks, past);
   }
   return job;

@@ -16,7 +16,7 @@ struct StuckRequest {
 };
 
 // A process, as it was told and as it was understood.
-struct SeenProcess {
+struct StuckProcess {
   cluster::ProcessLook look;
   std::string host;
   RankSeen seen;
@@ -25,11 +25,11 @@ struct SeenProcess {
 
 struct SeenRole {
   std::string name;
-  uint32_t count = 0;                  // of processes, whether they are known or not
-  std::vector<SeenProcess> processes;  // by rank
+  uint32_t count = 0;                   // of processes, whether they are known or not
+  std::vector<StuckProcess> processes;  // by rank
   StuckReport report;
 
-  const SeenProcess* find(uint32_t rank) const;
+  const StuckProcess* find(uint32_t rank) const;
 };
 
 struct SeenJob {

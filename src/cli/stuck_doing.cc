@@ -24,11 +24,11 @@ std::string exit_words(const cluster::Exit& exit) {
 
 bool uses_fabric(const SeenRole& role) {
   return std::ranges::any_of(role.processes,
-                             [](const SeenProcess& p) { return p.seen.flight.has_value(); });
+                             [](const StuckProcess& p) { return p.seen.flight.has_value(); });
 }
 
 // What it was at, when nobody waits for it in particular.
-std::string plain_words(const SeenProcess& process, Doing doing) {
+std::string plain_words(const StuckProcess& process, Doing doing) {
   switch (doing) {
     case Doing::computes: return "computing";
     case Doing::sleeps: return "sleeping, without using the processor";
@@ -64,7 +64,7 @@ std::map<Doing, RangeSet> culprits_of(const SeenRole& role) {
   std::map<Doing, RangeSet> culprits;
   RangeSet missing;
   for (const StuckWait& wait : role.report.waits) missing.add(wait.missing);
-  for (const SeenProcess& process : role.processes) {
+  for (const StuckProcess& process : role.processes) {
     const RankDoing& doing = doing_of(role, process);
     const bool stops = doing.doing == Doing::stopped || doing.doing == Doing::traced;
     if (doing.doing != Doing::waits && (stops || missing.contains(doing.rank)))
@@ -86,7 +86,7 @@ std::vector<std::string> advice_of(const SeenJob& job, const SeenRole& role) {
     next.emplace_back("let all ranks make the calls of these groups in the same order");
   for (const auto& [doing, ranks] : culprits_of(role)) {
     const std::string name = who(job, role, ranks);
-    const SeenProcess& first = *role.find(ranks.front());
+    const StuckProcess& first = *role.find(ranks.front());
     if (doing == Doing::ended && first.look.exit().code() == 0 && first.look.exit().signal() == 0)
       next.push_back(
           fmt::format("{} returned while others still call: all must make the same "
@@ -132,7 +132,7 @@ std::string at_site(const std::string& site) {
   return site.empty() ? "" : fmt::format(" at {}", site);
 }
 
-const RankDoing& doing_of(const SeenRole& role, const SeenProcess& process) {
+const RankDoing& doing_of(const SeenRole& role, const StuckProcess& process) {
   return role.report.ranks[static_cast<size_t>(&process - role.processes.data())];
 }
 
@@ -163,7 +163,7 @@ std::string wait_name(const StuckWait& wait) {
   return fmt::format("group {}, {}{}", wait.group, wait.call.text(), site);
 }
 
-std::string doing_words(const SeenJob& job, const SeenRole& role, const SeenProcess& process) {
+std::string doing_words(const SeenJob& job, const SeenRole& role, const StuckProcess& process) {
   const RankDoing& doing = doing_of(role, process);
   std::string words = plain_words(process, doing.doing);
   if (doing.wait) {

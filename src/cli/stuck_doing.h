@@ -15,12 +15,12 @@ std::string_view agree(const RangeSet& ranks, std::string_view one, std::string_
 // " at train.py:41", or nothing.
 std::string at_site(const std::string& site);
 
-const RankDoing& doing_of(const SeenRole& role, const SeenProcess& process);
+const RankDoing& doing_of(const SeenRole& role, const StuckProcess& process);
 // One word each.
 std::string_view doing_name(Doing doing);
 // "group world, call 42, all_reduce of 10 f32, sum at train.py:41".
 std::string wait_name(const StuckWait& wait);
-std::string doing_words(const SeenJob& job, const SeenRole& role, const SeenProcess& process);
+std::string doing_words(const SeenJob& job, const SeenRole& role, const StuckProcess& process);
 
 bool anything_stuck(const SeenJob& job);
 // What to do next, in lines.

@@ -35,7 +35,7 @@ Json wait_json(const StuckWait& wait) {
   return json;
 }
 
-Json process_json(const SeenJob& job, const SeenRole& role, const SeenProcess& process) {
+Json process_json(const SeenJob& job, const SeenRole& role, const StuckProcess& process) {
   const RankDoing& doing = doing_of(role, process);
   const cluster::ProcessInfo& info = process.look.info();
   Json json = {{"rank", process.seen.rank},
@@ -82,7 +82,7 @@ Json stuck_json(const SeenJob& job) {
                  {"waits", Json::array()},
                  {"deadlocks", Json::array()},
                  {"failures", Json::array()}};
-    for (const SeenProcess& process : role.processes)
+    for (const StuckProcess& process : role.processes)
       told["ranks"].push_back(process_json(job, role, process));
     for (const StuckWait& wait : role.report.waits) told["waits"].push_back(wait_json(wait));
     for (const auto& steps : role.report.deadlocks) {

@@ -31,7 +31,7 @@ struct Alike {
 };
 using Folded = std::vector<std::pair<std::string, Alike>>;
 
-void fold(Folded& folded, const std::string& words, const SeenProcess& process, bool past) {
+void fold(Folded& folded, const std::string& words, const StuckProcess& process, bool past) {
   auto same = std::ranges::find(folded, words, [](const auto& entry) { return entry.first; });
   if (same == folded.end()) same = folded.insert(folded.end(), {words, {}});
   Alike& alike = same->second;
@@ -50,7 +50,7 @@ std::string places_text(const Alike& alike) {
   return fmt::format(" ({})", fmt::join(different, ", "));
 }
 
-std::string last_words(const SeenProcess& process, const StuckWait& wait) {
+std::string last_words(const StuckProcess& process, const StuckWait& wait) {
   if (wait.what != StuckWait::What::call || !process.seen.flight) return "";
   const SeenCall* last = last_call(process.seen, wait.key);
   if (last == nullptr) return "; no call there before";
@@ -62,7 +62,7 @@ Folded missing_of(const SeenJob& job, const SeenRole& role, const StuckWait& wai
                   RangeSet& unknown) {
   Folded folded;
   for (const uint32_t rank : wait.missing.members()) {
-    const SeenProcess* process = role.find(rank);
+    const StuckProcess* process = role.find(rank);
     if (process == nullptr) {
       unknown.add(rank);
       continue;
@@ -79,7 +79,7 @@ std::string heading(const SeenJob& job) {
   std::set<std::string> hosts;
   for (const SeenRole& role : job.roles) {
     processes += role.count;
-    for (const SeenProcess& process : role.processes) hosts.insert(process.host);
+    for (const StuckProcess& process : role.processes) hosts.insert(process.host);
   }
   std::string text =
       fmt::format("job {} {} ({}", job.info.job(), job.info.name(), state_name(job.info.state()));
@@ -160,7 +160,7 @@ std::string others_text(const SeenJob& job, const SeenRole& role) {
     told.add(wait.missing);
   }
   Folded folded;
-  for (const SeenProcess& process : role.processes)
+  for (const StuckProcess& process : role.processes)
     if (!told.contains(process.seen.rank))
       fold(folded, doing_words(job, role, process), process, job.past);
   std::string text;
@@ -168,7 +168,7 @@ std::string others_text(const SeenJob& job, const SeenRole& role) {
     text += fmt::format("  {}: {}{}{}\n", who(job, role, alike.ranks), words,
                         quiet_words(alike.quiet_ns), places_text(alike));
   RangeSet unknown = role.count == 0 ? RangeSet() : RangeSet(0, role.count - 1);
-  for (const SeenProcess& process : role.processes) unknown.remove(process.seen.rank);
+  for (const StuckProcess& process : role.processes) unknown.remove(process.seen.rank);
   unknown.remove(told);
   if (!unknown.empty())
     text += fmt::format("  {}: {}\n", who(job, role, unknown),
@@ -221,7 +221,7 @@ std::string stuck_text(const SeenJob& job) {
 std::string history_text(const SeenJob& job, const RangeSet& processes) {
   std::string text;
   for (const SeenRole& role : job.roles) {
-    for (const SeenProcess& process : role.processes) {
+    for (const StuckProcess& process : role.processes) {
       if (!processes.contains(process.look.info().process())) continue;
       text += fmt::format("{} (pid {} on {}): {}\n", who(job, role, RangeSet(process.seen.rank)),
                           process.look.info().pid(), process.host, doing_words(job, role, process));

@@ -16,7 +16,7 @@ using Tensors = std::vector<Tensor>;
 // Which values change when the marked inputs do.
 std::vector<bool> dependent(const Graph& graph, std::vector<bool> marked) {
   marked.resize(graph.types.size());
-  for (const Op& op : graph.ops)
+  for (const Node& op : graph.ops)
     if (std::ranges::any_of(op.operands, [&](ValueId operand) { return marked[operand]; }))
       for (const ValueId result : op.results) marked[result] = is_float(graph.type(result).dtype);
   return marked;
@@ -36,7 +36,7 @@ class Differentiator {
 
   Result<void> run() {
     for (size_t i = ops_; i-- > 0;) {
-      const Op op = b_.graph().ops[i];  // a copy: the list grows
+      const Node op = b_.graph().ops[i];  // a copy: the list grows
       const bool reached =
           std::ranges::any_of(op.results, [&](ValueId result) { return bool(adjoints_[result]); });
       if (!reached) continue;
@@ -55,7 +55,7 @@ class Differentiator {
 
   Tensor zeros_like(ValueId value) { return b_.constant(0, b_.type_of(value)); }
 
-  Result<void> go_back_over(const Op& op) {
+  Result<void> go_back_over(const Node& op) {
     GradientCall call{.builder = b_, .op = op};
     for (const ValueId operand : op.operands) {
       call.operands.push_back(b_.tensor(operand));
@@ -87,7 +87,7 @@ class Differentiator {
 // left (`kept`, stacked by the forward repeat from then on), its parts and what all rounds share.
 class RepeatGradient {
  public:
-  RepeatGradient(Builder& outer, const Op& op, const std::vector<bool>& active,
+  RepeatGradient(Builder& outer, const Node& op, const std::vector<bool>& active,
                  const std::vector<Tensor>& adjoints)
       : outer_(outer), op_(op), shape_(repeat_shape(op)), body_(*op.body), adjoints_(adjoints) {
     for (const ValueId operand : op.operands) active_.push_back(active[operand]);
@@ -162,7 +162,7 @@ class RepeatGradient {
     forward_.outputs = body_.outputs;
     is_forward_.resize(both_.types.size());
     for (const Input& in : forward_.inputs) is_forward_[in.value] = true;
-    for (const Op& op : forward_.ops)
+    for (const Node& op : forward_.ops)
       for (const ValueId result : op.results) is_forward_[result] = true;
   }
 
@@ -209,7 +209,7 @@ class RepeatGradient {
     for (size_t i = shape_.carried + shape_.sliced; i < operands(); ++i)
       take(body_.inputs[i].name, input(i));
     for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i) {
-      Op op = both_.ops[i];
+      Node op = both_.ops[i];
       for (ValueId& operand : op.operands) operand = here.at(operand);
       for (ValueId& result : op.results)
         result = here[result] = graph.add_value(both_.type(result));
@@ -229,7 +229,7 @@ class RepeatGradient {
   }
 
   Builder& outer_;
-  const Op op_;
+  const Node op_;
   RepeatShape shape_;
   const Graph& body_;
   const std::vector<Tensor>& adjoints_;  // of the outer graph's values
@@ -295,10 +295,10 @@ Tensors RepeatGradient::add_backward(const Tensors& stacks) {
 }
 
 Result<void> Differentiator::go_back_over_repeat(size_t index) {
-  const Op op = b_.graph().ops[index];
+  const Node op = b_.graph().ops[index];
   RepeatGradient gradient(b_, op, active_, adjoints_);
   TRY_DO(gradient.run());
-  Op& forward = b_.graph().ops[index];
+  Node& forward = b_.graph().ops[index];
   forward.body = std::make_shared<const Graph>(gradient.forward());
   Tensors stacks;
   const RepeatShape shape = repeat_shape(op);

@@ -58,7 +58,7 @@ Tensor Builder::input(std::string name, Type type) {
 
 Tensor Builder::state(std::string name, Type type) {
   const Tensor made = input(std::move(name), std::move(type));
-  if (made) graph_.inputs.back().role = Role::state;
+  if (made) graph_.inputs.back().role = InputRole::state;
   return made;
 }
 
@@ -103,7 +103,7 @@ ValueId Builder::use(const Tensor& tensor) {
 std::vector<Tensor> Builder::add(OpKind kind, const std::vector<Tensor>& operands,
                                  Attributes attributes, const Type* given,
                                  std::shared_ptr<const Graph> body) {
-  Op op{.kind = kind, .attributes = std::move(attributes), .body = std::move(body), .at = at_};
+  Node op{.kind = kind, .attributes = std::move(attributes), .body = std::move(body), .at = at_};
   for (const Tensor& operand : operands) {
     const ValueId id = use(operand);
     if (id == kNoValue) return {};

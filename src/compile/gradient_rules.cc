@@ -25,7 +25,7 @@ Names names_only_in(const Type& type, const Type& other) {
 
 struct Rule {
   Builder& b;
-  const Op& op;
+  const Node& op;
   const Tensors& in;
   const Tensors& out;
   const Tensor& dy;  // of the first result

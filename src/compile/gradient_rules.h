@@ -9,7 +9,7 @@ namespace tutti {
 
 struct GradientCall {
   Builder& builder;
-  Op op;
+  Node op;
   std::vector<Tensor> operands;
   std::vector<Tensor> results;
   std::vector<Tensor> adjoints;  // of the results; empty where nothing depends on one

@@ -21,13 +21,13 @@ ValueId Graph::add_value(Type type) {
   return static_cast<ValueId>(types.size() - 1);
 }
 
-ValueId Graph::add_input(std::string input_name, Type type, Role role) {
+ValueId Graph::add_input(std::string input_name, Type type, InputRole role) {
   const ValueId value = add_value(std::move(type));
   inputs.push_back({value, std::move(input_name), role});
   return value;
 }
 
-Result<std::vector<ValueId>> Graph::add(Op op, const Type* given) {
+Result<std::vector<ValueId>> Graph::add(Node op, const Type* given) {
   std::vector<Type> operands;
   for (const ValueId operand : op.operands) operands.push_back(type(operand));
   TRY(auto results, infer(op.kind, operands, op.attributes, op.body.get(), given));
@@ -41,7 +41,7 @@ void Graph::add_output(std::string output_name, ValueId value) {
   outputs.push_back({value, std::move(output_name)});
 }
 
-RepeatShape repeat_shape(const Op& op) {
+RepeatShape repeat_shape(const Node& op) {
   return {.count = static_cast<size_t>(op.attributes.get<int64_t>("count")),
           .carried = static_cast<size_t>(op.attributes.get<int64_t>("carried")),
           .sliced = static_cast<size_t>(op.attributes.get<int64_t>("sliced")),

@@ -28,7 +28,7 @@ struct Graph;
 using ValueId = uint32_t;
 constexpr ValueId kNoValue = ~ValueId{0};
 
-struct Op {
+struct Node {
   OpKind kind;
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
@@ -37,7 +37,7 @@ struct Op {
   std::string at;                     // the line of the user's that asked for it: "gpt.py:41"
 };
 
-enum class Role : uint8_t {
+enum class InputRole : uint8_t {
   data,   // given anew with each call
   state,  // kept from call to call; an output of the same name is its next value
 };
@@ -45,7 +45,7 @@ enum class Role : uint8_t {
 struct Input {
   ValueId value;
   std::string name;
-  Role role = Role::data;
+  InputRole role = InputRole::data;
 };
 
 struct Output {
@@ -57,7 +57,7 @@ struct Graph {
   std::string name = "main";
   std::vector<Type> types;  // of every value, by its id
   std::vector<Input> inputs;
-  std::vector<Op> ops;
+  std::vector<Node> ops;
   std::vector<Output> outputs;
 
   const Type& type(ValueId value) const { return types[value]; }
@@ -65,10 +65,10 @@ struct Graph {
   const Output* output(std::string_view output_name) const;
 
   ValueId add_value(Type type);
-  ValueId add_input(std::string input_name, Type type, Role role = Role::data);
+  ValueId add_input(std::string input_name, Type type, InputRole role = InputRole::data);
   // Results get the types that follow from the operands, or `given` for those operations whose
   // type is given.
-  Result<std::vector<ValueId>> add(Op op, const Type* given = nullptr);
+  Result<std::vector<ValueId>> add(Node op, const Type* given = nullptr);
   void add_output(std::string output_name, ValueId value);
 
   std::string text() const;
@@ -82,6 +82,6 @@ struct RepeatShape {
   bool reversed;
   std::string stack;  // the name of the dimension of parts
 };
-RepeatShape repeat_shape(const Op& op);
+RepeatShape repeat_shape(const Node& op);
 
 }  // namespace tutti

@@ -115,7 +115,7 @@ class Interpreter {
                     inputs[i].values.size());
       values_[input.value] = std::move(inputs[i].values);
     }
-    for (const Op& op : graph_.ops) {
+    for (const Node& op : graph_.ops) {
       auto done = step(op);
       if (!done)
         return fail(done.error().context(
@@ -136,7 +136,7 @@ class Interpreter {
     values_[value] = std::move(made);
   }
 
-  Result<void> step(const Op& op) {
+  Result<void> step(const Node& op) {
     const ValueId out = op.results.empty() ? kNoValue : op.results[0];
     const auto in = [&](size_t i) -> const Values& { return values_[op.operands[i]]; };
     switch (op_class(op.kind)) {
@@ -172,7 +172,7 @@ class Interpreter {
     return fail(Code::internal, "no such operation");
   }
 
-  Values source(const Op& op) const {
+  Values source(const Node& op) const {
     const Type& shape = type(op.results[0]);
     Values made(static_cast<size_t>(shape.elements()));
     if (op.kind == OpKind::constant) {
@@ -193,7 +193,7 @@ class Interpreter {
     return made;
   }
 
-  Values reshaped(const Op& op) const {
+  Values reshaped(const Node& op) const {
     const Values& x = values_[op.operands[0]];
     const Type& from = type(op.operands[0]);
     const Type& to = type(op.results[0]);
@@ -224,7 +224,7 @@ class Interpreter {
     return made;
   }
 
-  Values reduced(const Op& op) const {
+  Values reduced(const Node& op) const {
     const Values& x = values_[op.operands[0]];
     const Type& from = type(op.operands[0]);
     const Type& to = type(op.results[0]);
@@ -257,7 +257,7 @@ class Interpreter {
     return place.empty() ? made : place;
   }
 
-  Result<void> indexed(const Op& op) {
+  Result<void> indexed(const Node& op) {
     const bool gathers = op.kind == OpKind::gather;
     const std::string dim = op.attributes.get<std::string>("dim");
     const ValueId indices = op.operands[gathers ? 1 : 0];
@@ -284,7 +284,7 @@ class Interpreter {
     return {};
   }
 
-  Result<void> call(const Op& op, const Graph& body) {
+  Result<void> call(const Node& op, const Graph& body) {
     std::vector<Array> operands;
     for (size_t i = 0; i < op.operands.size(); ++i)
       operands.push_back({body.type(body.inputs[i].value), values_[op.operands[i]]});
@@ -293,7 +293,7 @@ class Interpreter {
     return {};
   }
 
-  Result<void> repeat(const Op& op) {
+  Result<void> repeat(const Node& op) {
     const RepeatShape shape = repeat_shape(op);
     const Graph& body = *op.body;
     std::vector<Values> carried;
@@ -353,10 +353,12 @@ double as_f16(double value) {
 double rounded(double value, DType dtype) {
   switch (dtype) {
     case DType::f32: return static_cast<float>(value);
+    case DType::f64: return value;
     case DType::bf16: return cut_fraction(static_cast<float>(value), 16);
     case DType::f16: return as_f16(value);
     case DType::i32: return static_cast<double>(static_cast<int32_t>(static_cast<int64_t>(value)));
     case DType::i64: return std::trunc(value);
+    case DType::i8: return static_cast<double>(static_cast<int8_t>(static_cast<int64_t>(value)));
     case DType::u32: return static_cast<double>(static_cast<uint32_t>(static_cast<int64_t>(value)));
     case DType::u8: return static_cast<double>(static_cast<uint8_t>(static_cast<int64_t>(value)));
     case DType::boolean: return value != 0 ? 1 : 0;

@@ -191,7 +191,7 @@ class Parser {
       TRY(std::string name, word("the name of an input"));
       TRY_DO(expect(":"));
       TRY(Type its, type());
-      const Role role = take("state") ? Role::state : Role::data;
+      const InputRole role = take("state") ? InputRole::state : InputRole::data;
       if (!values.emplace(name, graph.types.size()).second)
         return wrong("%{} is given twice", name);
       graph.add_input(std::move(name), std::move(its), role);
@@ -217,7 +217,7 @@ class Parser {
       results.push_back(std::move(name));
     } while (take(","));
     TRY_DO(expect("="));
-    TRY(Op made, head(values));
+    TRY(Node made, head(values));
     std::vector<Type> given;
     if (take(":")) {
       do {
@@ -248,7 +248,7 @@ class Parser {
   }
 
   // name(operands) {attributes}
-  Result<Op> head(const Names_& values) {
+  Result<Node> head(const Names_& values) {
     TRY(const std::string name, word("the name of an operation"));
     const auto kind = op_named(name);
     if (!kind) {
@@ -258,7 +258,7 @@ class Parser {
       return wrong("there is no operation {}{}", name,
                    meant ? fmt::format("; did you mean {}?", *meant) : "");
     }
-    Op made{.kind = *kind};
+    Node made{.kind = *kind};
     TRY_DO(expect("("));
     while (!take(")")) {
       if (!made.operands.empty()) TRY_DO(expect(","));

@@ -27,10 +27,10 @@ class GraphPrinter {
     for (const Input& input : graph_.inputs) {
       if (&input != graph_.inputs.data()) out_ += ", ";
       out_ += fmt::format("{}: {}{}", names_[input.value], graph_.type(input.value).text(),
-                          input.role == Role::state ? " state" : "");
+                          input.role == InputRole::state ? " state" : "");
     }
     out_ += ") {\n";
-    for (const Op& op : graph_.ops) print_op(op);
+    for (const Node& op : graph_.ops) print_op(op);
     out_ += fmt::format("{}  return", indent_);
     for (const Output& output : graph_.outputs)
       out_ += fmt::format("{} {} as {}", &output == graph_.outputs.data() ? "" : ",",
@@ -43,11 +43,11 @@ class GraphPrinter {
     names_.resize(graph_.types.size());
     for (const Input& input : graph_.inputs) names_[input.value] = "%" + input.name;
     size_t next = 0;
-    for (const Op& op : graph_.ops)
+    for (const Node& op : graph_.ops)
       for (const ValueId result : op.results) names_[result] = fmt::format("%{}", next++);
   }
 
-  std::string head(const Op& op) const {
+  std::string head(const Node& op) const {
     std::string text = indent_ + "  ";
     for (const ValueId result : op.results)
       text += fmt::format("{}{}", result == op.results.front() ? "" : ", ", names_[result]);
@@ -59,7 +59,7 @@ class GraphPrinter {
     return text;
   }
 
-  void print_op(const Op& op) {
+  void print_op(const Node& op) {
     const std::string what = head(op);
     std::string types;
     for (const ValueId result : op.results)

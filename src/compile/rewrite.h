@@ -17,10 +17,10 @@ class Rewrite {
   void replace(ValueId old, ValueId now) { now_[old] = now; }
 
   // The same operation on what its operands have become.
-  void copy(const Op& op) { copy(op, op.body); }
-  void copy(const Op& op, std::shared_ptr<const Graph> body);
+  void copy(const Node& op) { copy(op, op.body); }
+  void copy(const Node& op, std::shared_ptr<const Graph> body);
   // Another operation, whose result stands for `old`. It must be right: types are inferred.
-  ValueId make(Op op, const Type* given = nullptr);
+  ValueId make(Node op, const Type* given = nullptr);
 
   // The operations of another graph, on these values for its inputs; what its outputs are.
   std::vector<ValueId> insert(const Graph& other, const std::vector<ValueId>& inputs,
@@ -39,13 +39,13 @@ class Rewrite {
 
 // Applies a pass to the bodies of all operations; the graph itself is left to the caller.
 template <class Pass>
-std::shared_ptr<const Graph> rewritten_body(const Op& op, const Pass& pass) {
+std::shared_ptr<const Graph> rewritten_body(const Node& op, const Pass& pass) {
   if (op.body == nullptr) return nullptr;
   return std::make_shared<const Graph>(pass(*op.body));
 }
 
 // The operation that makes each value; nothing for inputs.
-std::vector<const Op*> makers(const Graph& graph);
+std::vector<const Node*> makers(const Graph& graph);
 // How often each value is used, outputs counted.
 std::vector<uint32_t> use_counts(const Graph& graph);
 

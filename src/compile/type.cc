@@ -3,45 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/assert.h"
 
 namespace tutti {
 namespace {
 
-struct DTypeRow {
-  DType dtype;
-  std::string_view name;
-  int64_t bytes;
-  bool is_float;
-};
-
-constexpr std::array kDTypes = {
-    DTypeRow{DType::f32, "f32", 4, true},  DTypeRow{DType::bf16, "bf16", 2, true},
-    DTypeRow{DType::f16, "f16", 2, true},  DTypeRow{DType::i32, "i32", 4, false},
-    DTypeRow{DType::i64, "i64", 8, false}, DTypeRow{DType::u32, "u32", 4, false},
-    DTypeRow{DType::u8, "u8", 1, false},   DTypeRow{DType::boolean, "bool", 1, false},
-};
-
 // 2^46 elements: no machine has as much, and products of offsets stay far from overflow.
 constexpr int64_t kMaxElements = int64_t{1} << 46;
 
-const DTypeRow& row(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
-
 }  // namespace
-
-std::string_view dtype_name(DType dtype) { return row(dtype).name; }
-
-std::optional<DType> dtype_named(std::string_view name) {
-  for (const DTypeRow& known : kDTypes)
-    if (known.name == name) return known.dtype;
-  return std::nullopt;
-}
-
-int64_t dtype_bytes(DType dtype) { return row(dtype).bytes; }
-
-bool is_float(DType dtype) { return row(dtype).is_float; }
 
 std::string dims_text(const Dims& dims) {
   std::string text;
@@ -78,6 +49,9 @@ Type Type::without(const std::vector<std::string>& names) const {
 std::string Type::text() const { return fmt::format("{}[{}]", dtype_name(dtype), dims_text(dims)); }
 
 Result<void> check_type(const Type& type) {
+  if (type.dtype == DType::f64 || type.dtype == DType::i8)
+    return fail(Code::unsupported, "{}: nothing computes with {}; use f32 or i32", type.text(),
+                dtype_name(type.dtype));
   int64_t elements = 1;
   for (size_t i = 0; i < type.dims.size(); ++i) {
     const Dim& dim = type.dims[i];

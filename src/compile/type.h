@@ -10,16 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/result.h"
 
 namespace tutti {
 
-enum class DType : uint8_t { f32, bf16, f16, i32, i64, u32, u8, boolean };
-
-std::string_view dtype_name(DType dtype);  // "f32", …, "bool"
-std::optional<DType> dtype_named(std::string_view name);
-int64_t dtype_bytes(DType dtype);
-bool is_float(DType dtype);
+// Sizes and offsets are signed here.
+constexpr int64_t element_bytes(DType dtype) { return static_cast<int64_t>(dtype_bytes(dtype)); }
 
 struct Dim {
   std::string name;
@@ -39,7 +36,7 @@ struct Type {
 
   bool operator==(const Type&) const = default;
   int64_t elements() const;
-  int64_t bytes() const { return elements() * dtype_bytes(dtype); }
+  int64_t bytes() const { return elements() * element_bytes(dtype); }
   // The place of the dimension of this name.
   std::optional<size_t> find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name).has_value(); }
@@ -49,7 +46,8 @@ struct Type {
   std::string text() const;  // "f32[batch=16, time=256]", "f32[]"
 };
 
-// No name twice, sizes of 1 and more, and no more elements than an arena could hold.
+// No name twice, sizes of 1 and more, no more elements than an arena could hold, and a kind of
+// number that kernels compute with.
 Result<void> check_type(const Type& type);
 
 }  // namespace tutti

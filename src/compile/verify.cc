@@ -22,7 +22,7 @@ class Verifier {
         return fail(Code::internal, "two inputs are named {}", input.name);
     }
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      const Op& op = graph_.ops[i];
+      const Node& op = graph_.ops[i];
       auto checked = check(op);
       if (!checked)
         return fail(checked.error().context(fmt::format(
@@ -50,7 +50,7 @@ class Verifier {
     return {};
   }
 
-  Result<void> check(const Op& op) {
+  Result<void> check(const Node& op) {
     std::vector<Type> operands;
     for (const ValueId operand : op.operands) {
       TRY_DO(use(operand));
@@ -71,7 +71,7 @@ class Verifier {
 
   Result<void> check_states() const {
     for (const Input& input : graph_.inputs) {
-      const Output* next = input.role == Role::state ? graph_.output(input.name) : nullptr;
+      const Output* next = input.role == InputRole::state ? graph_.output(input.name) : nullptr;
       if (next != nullptr && graph_.type(next->value) != graph_.type(input.value))
         return fail(Code::internal, "state {} is {} and becomes {}", input.name,
                     graph_.type(input.value).text(), graph_.type(next->value).text());

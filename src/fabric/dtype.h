@@ -5,26 +5,13 @@
 #include <optional>
 #include <string_view>
 
+#include "base/dtype.h"
+
 namespace tutti {
 
-enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i32, i64 };
-constexpr int kDTypes = 8;
-
-constexpr uint64_t dtype_bytes(DType type) {
-  constexpr uint64_t bytes[] = {4, 8, 2, 2, 1, 1, 4, 8};
-  return bytes[static_cast<int>(type)];
-}
-constexpr std::string_view dtype_name(DType type) {
-  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i8", "u8", "i32", "i64"};
-  return names[static_cast<int>(type)];
-}
-constexpr std::optional<DType> dtype_named(std::string_view name) {
-  for (int i = 0; i < kDTypes; ++i)
-    if (dtype_name(static_cast<DType>(i)) == name) return static_cast<DType>(i);
-  return std::nullopt;
-}
-
-constexpr bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
+// The first of all there are.
+constexpr int kReducedDTypes = 8;
+constexpr bool is_reduced(DType type) { return static_cast<int>(type) < kReducedDTypes; }
 
 // A mean is the sum divided by the number of lanes. NaN wins in max and min. Integers wrap.
 enum class ReduceOp : uint8_t { sum, mean, max, min };

@@ -40,7 +40,7 @@ RangeSet ranks_of(const FlightGroup& group) {
 }
 
 std::optional<SeenCall> call_of(const FlightCall& call, const FlightRecord& record) {
-  if (static_cast<int>(call.kind) >= kCallKinds || static_cast<int>(call.type) >= kDTypes ||
+  if (static_cast<int>(call.kind) >= kCallKinds || !is_reduced(call.type) ||
       call.op > ReduceOp::min || call.phase > FlightPhase::failed ||
       call.phase == FlightPhase::none || call.kind == CallKind::done)
     return {};

@@ -17,7 +17,7 @@ struct Pointer {
   int64_t bytes;
 
   explicit Pointer(const TensorRef& ref)
-      : buffer(ref.buffer), bytes(ref.offset * dtype_bytes(ref.type.dtype)) {}
+      : buffer(ref.buffer), bytes(ref.offset * element_bytes(ref.type.dtype)) {}
   std::byte* in(const LaunchCall& call) const { return call.buffers[buffer] + bytes; }
 };
 

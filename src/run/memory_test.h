@@ -7,14 +7,14 @@
 
 #include "compile/interpret.h"
 #include "compile/program/interpret_program.h"
-#include "run/executor.h"
+#include "run/loaded_program.h"
 
 namespace tutti {
 
 class ProgramMemory {
  public:
-  ProgramMemory(const Executor& executor, const std::vector<Array>& inputs)
-      : program_(executor.program()) {
+  ProgramMemory(const LoadedProgram& loaded, const std::vector<Array>& inputs)
+      : program_(loaded.program()) {
     for (const Array& array : inputs) {
       inputs_.push_back(room(static_cast<size_t>(array.type.bytes())));
       write_array(array, inputs_.back());
@@ -22,14 +22,14 @@ class ProgramMemory {
     for (const Output& output : program_.outputs) {
       std::byte* memory = nullptr;
       for (size_t i = 0; i < program_.inputs.size(); ++i)
-        if (program_.inputs[i].role == Role::state && program_.inputs[i].name == output.name)
+        if (program_.inputs[i].role == InputRole::state && program_.inputs[i].name == output.name)
           memory = inputs_[i];
       const size_t index = outputs_.size();
       outputs_.push_back(memory != nullptr
                              ? memory
                              : room(static_cast<size_t>(program_.output_types[index].bytes())));
     }
-    arena_ = room(executor.arena_bytes());
+    arena_ = room(loaded.arena_bytes());
   }
   ~ProgramMemory() {
     for (std::byte* piece : pieces_) ::operator delete(piece, std::align_val_t(64));

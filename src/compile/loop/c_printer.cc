@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/assert.h"
 #include "compile/loop/c_prelude.h"
 #include "compile/loop/loop_kernel.h"
 
@@ -25,7 +26,9 @@ Words words(DType dtype) {
     case DType::u32: return {"unsigned", "u", 'u'};
     case DType::u8: return {"unsigned char", "b", 'i'};
     case DType::boolean: return {"unsigned char", "b", 'i'};
+    default: break;
   }
+  TUTTI_ASSERT(false, "check_type() lets no others pass");
   return {};
 }
 

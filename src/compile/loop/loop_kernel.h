@@ -73,14 +73,15 @@ struct LoopStrides {
 };
 std::vector<int64_t> dense_strides(const Type& type);
 
-struct LoopOptions {
+struct LoweringOptions {
   const LoopStrides* strides = nullptr;  // without, everything lies in order, without gaps
   size_t columns = 0;  // so many of the last dimensions are the columns; 0: choose
 };
 
 // The loops of a fused operation's body: element by element, along with broadcasts, transposes, and
 // sums and maxima over dimensions, the same ones in all of them.
-Result<LoopKernel> lower_to_loops(const Graph& body, std::string name, LoopOptions options = {});
+Result<LoopKernel> lower_to_loops(const Graph& body, std::string name,
+                                  LoweringOptions options = {});
 
 // A language that kernels are printed in.
 class KernelPrinter {

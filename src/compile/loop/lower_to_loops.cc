@@ -24,7 +24,7 @@ struct Parameter {
 
 class Lowering {
  public:
-  Lowering(const Graph& body, std::string name, LoopOptions options)
+  Lowering(const Graph& body, std::string name, LoweringOptions options)
       : body_(body), options_(options) {
     kernel_.name = std::move(name);
     for (size_t i = 0; i < body.inputs.size(); ++i)
@@ -45,7 +45,7 @@ class Lowering {
     for (const Parameter& parameter : parameters_) kernel_.parameters.push_back(access(parameter));
     kernel_.reads = body_.inputs.size();
     for (size_t i = 0; i < body_.inputs.size(); ++i) node_of_[body_.inputs[i].value] = load(i);
-    for (const Op& op : body_.ops) TRY_DO(lower(op));
+    for (const Node& op : body_.ops) TRY_DO(lower(op));
     for (size_t i = 0; i < body_.outputs.size(); ++i)
       store(body_.outputs[i].value, kernel_.reads + i);
     kernel_.stages = 1;
@@ -67,7 +67,7 @@ class Lowering {
     };
     for (const Output& output : body_.outputs) consider(output.value);
     for (const Input& input : body_.inputs) consider(input.value);
-    for (const Op& op : body_.ops)
+    for (const Node& op : body_.ops)
       if (op.kind != OpKind::transpose) consider(op.results[0]);
     if (largest == nullptr) return fail(Code::invalid, "a fused operation has no values");
     domain_ = largest->dims;
@@ -76,7 +76,7 @@ class Lowering {
         if (std::ranges::count(domain_, dim) == 0)
           return fail(Code::unsupported, "{} is not within the loops over {}", type.text(),
                       dims_text(domain_));
-    for (const Op& op : body_.ops)
+    for (const Node& op : body_.ops)
       if (op_class(op.kind) == OpClass::reduce)
         for (const std::string& name : op.attributes.get<Names>("dims")) reduced_.insert(name);
     std::ranges::stable_partition(domain_,
@@ -101,7 +101,7 @@ class Lowering {
       return true;
     };
     return std::ranges::all_of(parameters_, fits) &&
-           (count == 1 || std::ranges::none_of(body_.ops, [&](const Op& op) {
+           (count == 1 || std::ranges::none_of(body_.ops, [&](const Node& op) {
               return op.kind == OpKind::iota || op.kind == OpKind::random;
             }));
   }
@@ -167,7 +167,7 @@ class Lowering {
          .per_row = !has_columns(body_.type(value))});
   }
 
-  Result<void> lower(const Op& op) {
+  Result<void> lower(const Node& op) {
     const ValueId result = op.results[0];
     const Type& type = body_.type(result);
     switch (op_class(op.kind)) {
@@ -200,7 +200,7 @@ class Lowering {
     return fail(Code::unsupported, "{} is not done in loops", op_info(op.kind).name);
   }
 
-  Result<void> lower_source(const Op& op, const Type& type) {
+  Result<void> lower_source(const Node& op, const Type& type) {
     LoopNode node{.op = LoopOp::constant, .dtype = type.dtype, .per_row = true};
     if (op.kind == OpKind::constant) {
       node.number = op.attributes.get<double>("value");
@@ -224,7 +224,7 @@ class Lowering {
   }
 
   const Graph& body_;
-  LoopOptions options_;
+  LoweringOptions options_;
   std::vector<Parameter> parameters_;  // inputs, then outputs
   LoopKernel kernel_;
   Dims domain_;
@@ -242,7 +242,7 @@ std::vector<int64_t> dense_strides(const Type& type) {
   return strides;
 }
 
-Result<LoopKernel> lower_to_loops(const Graph& body, std::string name, LoopOptions options) {
+Result<LoopKernel> lower_to_loops(const Graph& body, std::string name, LoweringOptions options) {
   return Lowering(body, std::move(name), options).run();
 }
 

@@ -13,7 +13,7 @@ bool has_no_kernel(OpKind kind) {
 
 Graph expand(const Graph& graph) {
   Rewrite rewrite(graph);
-  for (const Op& op : graph.ops) {
+  for (const Node& op : graph.ops) {
     if (!has_no_kernel(op.kind)) {
       rewrite.copy(op, rewritten_body(op, expand));
       continue;

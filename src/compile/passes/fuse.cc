@@ -13,7 +13,7 @@ namespace {
 // More operations in one kernel than this take long to compile and spill registers.
 constexpr size_t kMostOps = 64;
 
-bool goes_into_loops(const Op& op) {
+bool goes_into_loops(const Node& op) {
   switch (op_class(op.kind)) {
     case OpClass::source:
     case OpClass::unary:
@@ -26,7 +26,7 @@ bool goes_into_loops(const Op& op) {
 }
 
 // Cheaper to make again than to hand over.
-bool is_free(const Op& op) { return op.kind == OpKind::constant || op.kind == OpKind::iota; }
+bool is_free(const Node& op) { return op.kind == OpKind::constant || op.kind == OpKind::iota; }
 
 class Fusion {
  public:
@@ -55,7 +55,7 @@ class Fusion {
 
   // Puts an operation into the group of one of its operands' makers, or one of its own.
   void place(size_t i) {
-    const Op& op = graph_.ops[i];
+    const Node& op = graph_.ops[i];
     if (!goes_into_loops(op) || is_free(op)) return;
     for (const ValueId operand : op.operands) {
       const size_t maker = makers_[operand];
@@ -138,8 +138,8 @@ class Fusion {
     Body body;
     body.graph.name = "body";
     std::map<ValueId, ValueId> here;
-    const auto add = [&](const Op& op) {
-      Op copied{.kind = op.kind, .attributes = op.attributes, .at = op.at};
+    const auto add = [&](const Node& op) {
+      Node copied{.kind = op.kind, .attributes = op.attributes, .at = op.at};
       for (const ValueId operand : op.operands) copied.operands.push_back(here.at(operand));
       for (const ValueId result : op.results)
         copied.results.push_back(here[result] = body.graph.add_value(graph_.type(result)));
@@ -201,16 +201,16 @@ class Fusion {
       for (const ValueId operand : graph_.ops[member].operands)
         if (makers_[operand] != kNone && !members.contains(makers_[operand]))
           write_op(makers_[operand], rewrite, done);
-    const Op& op = graph_.ops[i];
+    const Node& op = graph_.ops[i];
     if (group_[i] == kNone) {
       rewrite.copy(op, rewritten_body(op, fuse));
       return;
     }
     const Body body = body_of(members);
-    Op fused{.kind = OpKind::fused,
-             .operands = body.inputs,
-             .results = body.outputs,
-             .at = graph_.ops[*members.rbegin()].at};
+    Node fused{.kind = OpKind::fused,
+               .operands = body.inputs,
+               .results = body.outputs,
+               .at = graph_.ops[*members.rbegin()].at};
     rewrite.copy(fused, std::make_shared<const Graph>(body.graph));
   }
 

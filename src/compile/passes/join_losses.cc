@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-bool is_gradient_of(const Op& gradient, const Op& loss) {
+bool is_gradient_of(const Node& gradient, const Node& loss) {
   return gradient.kind == OpKind::linear_cross_entropy_grad &&
          gradient.attributes == loss.attributes &&
          std::equal(loss.operands.begin(), loss.operands.end(), gradient.operands.begin());
@@ -19,7 +19,7 @@ std::vector<size_t> needed_between(const Graph& graph, size_t from, size_t until
   std::set<ValueId> wanted(graph.ops[until].operands.begin(), graph.ops[until].operands.end());
   std::vector<size_t> needed{until};
   for (size_t i = until; i-- > from;) {
-    const Op& op = graph.ops[i];
+    const Node& op = graph.ops[i];
     if (std::ranges::none_of(op.results, [&](ValueId value) { return wanted.contains(value); }))
       continue;
     if (i == from) return {};
@@ -36,7 +36,7 @@ Graph join_losses(const Graph& graph) {
   Rewrite rewrite(graph);
   std::vector<bool> done(graph.ops.size());
   for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const Op& op = graph.ops[i];
+    const Node& op = graph.ops[i];
     if (done[i]) continue;
     std::vector<size_t> first;
     if (op.kind == OpKind::linear_cross_entropy)

@@ -12,7 +12,7 @@ namespace tutti {
 Graph merge_equal(const Graph& graph) {
   Rewrite rewrite(graph);
   std::map<std::string, std::vector<ValueId>> known;
-  for (const Op& op : graph.ops) {
+  for (const Node& op : graph.ops) {
     auto body = rewritten_body(op, merge_equal);
     std::vector<ValueId> operands;
     for (const ValueId operand : op.operands) operands.push_back(rewrite(operand));

@@ -20,7 +20,7 @@ std::vector<bool> needed(const Graph& graph, const std::vector<bool>& outputs) {
   std::vector<bool> need(graph.types.size());
   for (size_t i = 0; i < graph.outputs.size(); ++i)
     if (outputs[i]) need[graph.outputs[i].value] = true;
-  for (const Op& op : std::views::reverse(graph.ops)) {
+  for (const Node& op : std::views::reverse(graph.ops)) {
     if (std::ranges::none_of(op.results, [&](ValueId result) { return need[result]; })) continue;
     for (const ValueId operand : op.operands) need[operand] = true;
   }
@@ -34,7 +34,7 @@ struct RepeatNeeds {
   std::vector<bool> outputs;
 };
 
-RepeatNeeds repeat_needs(const Op& op, const std::vector<bool>& results) {
+RepeatNeeds repeat_needs(const Node& op, const std::vector<bool>& results) {
   const size_t carried = repeat_shape(op).carried;
   RepeatNeeds needs{.outputs = results};
   for (bool changed = true; changed;) {
@@ -52,7 +52,7 @@ RepeatNeeds repeat_needs(const Op& op, const std::vector<bool>& results) {
 }
 
 // The operation with only what is needed of it.
-Op narrowed_repeat(const Op& op, const RepeatNeeds& needs) {
+Node narrowed_repeat(const Node& op, const RepeatNeeds& needs) {
   const RepeatShape shape = repeat_shape(op);
   const auto count = [&](size_t from, size_t to) {
     return std::count(needs.inputs.begin() + static_cast<ptrdiff_t>(from),
@@ -61,7 +61,7 @@ Op narrowed_repeat(const Op& op, const RepeatNeeds& needs) {
   Graph body = *op.body;
   body.inputs = kept(body.inputs, needs.inputs);
   body.outputs = kept(body.outputs, needs.outputs);
-  Op narrowed = op;
+  Node narrowed = op;
   narrowed.operands = kept(op.operands, needs.inputs);
   narrowed.results = kept(op.results, needs.outputs);
   narrowed.attributes.set("carried", int64_t{count(0, shape.carried)});
@@ -76,17 +76,17 @@ Graph remove_unused(const Graph& graph) {
   // From the end, so that what only an unneeded part of a repeat reads is not needed either.
   std::vector<bool> need(graph.types.size());
   for (const Output& output : graph.outputs) need[output.value] = true;
-  std::vector<Op> left;
-  for (const Op& op : std::views::reverse(graph.ops)) {
+  std::vector<Node> left;
+  for (const Node& op : std::views::reverse(graph.ops)) {
     std::vector<bool> results;
     for (const ValueId result : op.results) results.push_back(need[result]);
     if (std::ranges::count(results, true) == 0) continue;
-    Op narrowed = op.kind == OpKind::repeat ? narrowed_repeat(op, repeat_needs(op, results)) : op;
+    Node narrowed = op.kind == OpKind::repeat ? narrowed_repeat(op, repeat_needs(op, results)) : op;
     for (const ValueId operand : narrowed.operands) need[operand] = true;
     left.push_back(std::move(narrowed));
   }
   Rewrite rewrite(graph);
-  for (const Op& op : std::views::reverse(left)) rewrite.copy(op);
+  for (const Node& op : std::views::reverse(left)) rewrite.copy(op);
   return std::move(rewrite).finish();
 }
 

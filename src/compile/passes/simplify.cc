@@ -12,7 +12,7 @@ class Simplifier {
   explicit Simplifier(const Graph& graph) : graph_(graph), rewrite_(graph) {}
 
   Graph run() {
-    for (const Op& op : graph_.ops) {
+    for (const Node& op : graph_.ops) {
       if (const auto same = simpler(op)) {
         rewrite_.replace(op.results[0], *same);
       } else {
@@ -25,7 +25,7 @@ class Simplifier {
 
  private:
   // The operation in the new graph that makes a value of it.
-  const Op* maker(ValueId now) const {
+  const Node* maker(ValueId now) const {
     const bool made = now < maker_.size() && maker_[now] != kNone;
     return made ? &rewrite_.graph().ops[maker_[now]] : nullptr;
   }
@@ -38,7 +38,7 @@ class Simplifier {
   }
 
   std::optional<double> constant(ValueId now) const {
-    const Op* op = maker(now);
+    const Node* op = maker(now);
     if (op == nullptr || op->kind != OpKind::constant) return std::nullopt;
     return op->attributes.get<double>("value");
   }
@@ -51,7 +51,7 @@ class Simplifier {
   }
 
   // The value that stands for its first result, if it need not be computed as it is.
-  std::optional<ValueId> simpler(const Op& op) {
+  std::optional<ValueId> simpler(const Node& op) {
     if (op.results.size() != 1) return std::nullopt;
     std::vector<ValueId> in;
     for (const ValueId operand : op.operands) in.push_back(rewrite_(operand));
@@ -69,7 +69,7 @@ class Simplifier {
   }
 
   // Of constants, a constant.
-  std::optional<ValueId> fold(const Op& op, const std::vector<ValueId>& in) {
+  std::optional<ValueId> fold(const Node& op, const std::vector<ValueId>& in) {
     const Type& type = graph_.type(op.results[0]);
     if (in.empty() || op_class(op.kind) == OpClass::source) return std::nullopt;
     for (const ValueId operand : in)
@@ -89,9 +89,10 @@ class Simplifier {
     }
   }
 
-  std::optional<ValueId> fold_one(const Op& op, const std::vector<ValueId>& in, const Type& type) {
+  std::optional<ValueId> fold_one(const Node& op, const std::vector<ValueId>& in,
+                                  const Type& type) {
     Graph one;
-    Op scalar{.kind = op.kind, .attributes = op.attributes};
+    Node scalar{.kind = op.kind, .attributes = op.attributes};
     std::vector<Array> values;
     for (const ValueId operand : in) {
       const Type number{rewrite_.graph().type(operand).dtype, {}};
@@ -107,8 +108,8 @@ class Simplifier {
     return make_constant(result->front().values[0], type, op.at);
   }
 
-  std::optional<ValueId> simpler_unary(const Op& op, ValueId x) {
-    const Op* before = maker(x);
+  std::optional<ValueId> simpler_unary(const Node& op, ValueId x) {
+    const Node* before = maker(x);
     if (op.kind == OpKind::cast && graph_.type(op.results[0]) == rewrite_.graph().type(x)) return x;
     if (before == nullptr || before->kind != op.kind) return std::nullopt;
     if (op.kind == OpKind::neg || op.kind == OpKind::logical_not) return before->operands[0];
@@ -116,9 +117,9 @@ class Simplifier {
     return std::nullopt;
   }
 
-  std::optional<ValueId> simpler_binary(const Op& op, ValueId a, ValueId b) {
+  std::optional<ValueId> simpler_binary(const Node& op, ValueId a, ValueId b) {
     const auto negated = [&](ValueId value) -> std::optional<ValueId> {
-      const Op* before = maker(value);
+      const Node* before = maker(value);
       if (before == nullptr || before->kind != OpKind::neg) return std::nullopt;
       return before->operands[0];
     };
@@ -154,10 +155,10 @@ class Simplifier {
     }
   }
 
-  std::optional<ValueId> simpler_shape(const Op& op, const std::vector<ValueId>& in) {
+  std::optional<ValueId> simpler_shape(const Node& op, const std::vector<ValueId>& in) {
     const Type& type = graph_.type(op.results[0]);
     if (in.size() == 1 && rewrite_.graph().type(in[0]) == type) return in[0];
-    const Op* before = in.size() == 1 ? maker(in[0]) : nullptr;
+    const Node* before = in.size() == 1 ? maker(in[0]) : nullptr;
     if (before == nullptr || before->kind != op.kind) return std::nullopt;
     const ValueId source = before->operands[0];
     const bool same = op.kind == OpKind::reshape || op.kind == OpKind::broadcast;

@@ -24,7 +24,7 @@ int64_t LoopTable::add(LoopKernel kernel) {
   return found->second;
 }
 
-Result<Frame> lower_frame(const Graph& graph, LoopTable& loops) {
+Result<FrameCode> lower_frame(const Graph& graph, LoopTable& loops) {
   FrameLowering lowering(graph, loops);
   return lowering.run();
 }
@@ -37,14 +37,14 @@ FrameLowering::FrameLowering(const Graph& graph, LoopTable& loops)
       wanted_(graph.types.size()),
       uses_(graph.types.size()) {}
 
-Result<Frame> FrameLowering::run() {
+Result<FrameCode> FrameLowering::run() {
   for (uint32_t i = 0; i < graph_.inputs.size(); ++i)
     refs_[graph_.inputs[i].value] = dense(i, graph_.type(graph_.inputs[i].value));
-  for (const Op& op : graph_.ops)
+  for (const Node& op : graph_.ops)
     for (const ValueId operand : op.operands) ++uses_[operand];
   want_outputs();
   want_parts_of_concats();
-  for (const Op& op : graph_.ops) {
+  for (const Node& op : graph_.ops) {
     at_ = op.at;
     auto done = lower(op);
     if (!done)
@@ -66,7 +66,7 @@ void FrameLowering::want_outputs() {
     for (const ValueId operand : graph_.ops[i].operands) read[operand] = i + 1;
   }
   // Who reads what is only looked at in another way reads the thing itself.
-  for (const Op& op : std::views::reverse(graph_.ops))
+  for (const Node& op : std::views::reverse(graph_.ops))
     if (op_class(op.kind) == OpClass::shape)
       for (const ValueId operand : op.operands)
         read[operand] = std::max(read[operand], read[op.results[0]]);
@@ -74,7 +74,7 @@ void FrameLowering::want_outputs() {
     const Output& output = graph_.outputs[i];
     const Input* old = graph_.input(output.name);
     const bool early =
-        old != nullptr && old->role == Role::state && read[old->value] > made[output.value];
+        old != nullptr && old->role == InputRole::state && read[old->value] > made[output.value];
     if (made[output.value] == 0 || early || wanted_[output.value]) continue;
     wanted_[output.value] =
         dense(static_cast<uint32_t>(graph_.inputs.size()) + i, graph_.type(output.value));
@@ -83,7 +83,7 @@ void FrameLowering::want_outputs() {
 
 // What goes into a concat only is made in its part of the whole.
 void FrameLowering::want_parts_of_concats() {
-  for (const Op& op : std::views::reverse(graph_.ops)) {
+  for (const Node& op : std::views::reverse(graph_.ops)) {
     if (op.kind != OpKind::concat) continue;
     const ValueId whole = op.results[0];
     if (!wanted_[whole]) wanted_[whole] = scratch(graph_.type(whole));
@@ -111,7 +111,7 @@ TensorRef FrameLowering::scratch(const Type& type) {
   return dense(parameters_ + static_cast<uint32_t>(scratch_bytes_.size() - 1), type);
 }
 
-TensorRef FrameLowering::result(const Op& op, size_t i, bool must_be_dense) {
+TensorRef FrameLowering::result(const Node& op, size_t i, bool must_be_dense) {
   const ValueId value = op.results[i];
   const auto& wanted = wanted_[value];
   const bool fits = wanted && (!must_be_dense || wanted->is_dense());
@@ -120,7 +120,7 @@ TensorRef FrameLowering::result(const Op& op, size_t i, bool must_be_dense) {
 }
 
 // What was made elsewhere than it was wanted is copied there.
-void FrameLowering::settle(const Op& op) {
+void FrameLowering::settle(const Node& op) {
   for (const ValueId value : op.results) {
     if (!wanted_[value] || !refs_[value]) continue;
     const TensorRef& is = *refs_[value];
@@ -174,7 +174,7 @@ TensorRef FrameLowering::as_dense(const TensorRef& ref) {
   return made;
 }
 
-Result<void> FrameLowering::lower(const Op& op) {
+Result<void> FrameLowering::lower(const Node& op) {
   if (op_class(op.kind) == OpClass::shape) {
     TRY_DO(lower_shape(op));
   } else if (op.kind == OpKind::repeat) {
@@ -196,19 +196,19 @@ Result<void> FrameLowering::lower(const Op& op) {
   return {};
 }
 
-std::vector<TensorRef> FrameLowering::operands(const Op& op) const {
+std::vector<TensorRef> FrameLowering::operands(const Node& op) const {
   std::vector<TensorRef> all;
   for (const ValueId operand : op.operands) all.push_back(*refs_[operand]);
   return all;
 }
 
-std::vector<TensorRef> FrameLowering::dense_operands(const Op& op) {
+std::vector<TensorRef> FrameLowering::dense_operands(const Node& op) {
   std::vector<TensorRef> all;
   for (const ValueId operand : op.operands) all.push_back(as_dense(*refs_[operand]));
   return all;
 }
 
-void FrameLowering::lower_plainly(const Op& op) {
+void FrameLowering::lower_plainly(const Node& op) {
   std::vector<TensorRef> in = dense_operands(op);
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
@@ -216,9 +216,9 @@ void FrameLowering::lower_plainly(const Op& op) {
 }
 
 // An operation that goes into loops, but with no others.
-void FrameLowering::lower_alone(const Op& op) {
+void FrameLowering::lower_alone(const Node& op) {
   Graph body;
-  Op copied = op;
+  Node copied = op;
   for (ValueId& operand : copied.operands)
     operand = body.add_input(fmt::format("in{}", &operand - copied.operands.data()),
                              graph_.type(operand));
@@ -229,7 +229,7 @@ void FrameLowering::lower_alone(const Op& op) {
   emit_loops(body, operands(op), {to});
 }
 
-Result<void> FrameLowering::lower_shape(const Op& op) {
+Result<void> FrameLowering::lower_shape(const Node& op) {
   const TensorRef& x = *refs_[op.operands[0]];
   const Type& type = graph_.type(op.results[0]);
   auto& made = refs_[op.results[0]];
@@ -268,7 +268,7 @@ Result<void> FrameLowering::lower_shape(const Op& op) {
 
 void FrameLowering::fill(const TensorRef& to, double value) {
   Graph body;
-  Op constant{.kind = OpKind::constant, .attributes = {{"value", value}}};
+  Node constant{.kind = OpKind::constant, .attributes = {{"value", value}}};
   const auto made = body.add(std::move(constant), &to.type);
   body.add_output("out0", made->front());
   emit_loops(body, {}, {to});
@@ -276,9 +276,9 @@ void FrameLowering::fill(const TensorRef& to, double value) {
 
 // Every round is the same frame over other parts; what is carried goes to and fro between two
 // places, beginning where it is and ending where it is wanted.
-Result<void> FrameLowering::lower_repeat(const Op& op) {
+Result<void> FrameLowering::lower_repeat(const Node& op) {
   const RepeatShape shape = repeat_shape(op);
-  TRY(const Frame frame, lower_frame(*op.body, loops_));
+  TRY(const FrameCode frame, lower_frame(*op.body, loops_));
   const std::vector<TensorRef> in = dense_operands(op);
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
@@ -309,12 +309,12 @@ Result<void> FrameLowering::lower_repeat(const Op& op) {
   return {};
 }
 
-void FrameLowering::instantiate(const Frame& frame, const std::vector<TensorRef>& buffers) {
+void FrameLowering::instantiate(const FrameCode& frame, const std::vector<TensorRef>& buffers) {
   const auto moved = [&](std::vector<TensorRef>& refs) {
     for (TensorRef& ref : refs) {
       const TensorRef& base = buffers[ref.buffer];
-      const int64_t bytes = dtype_bytes(ref.type.dtype);
-      ref.offset += base.offset * dtype_bytes(base.type.dtype) / bytes;
+      const int64_t bytes = element_bytes(ref.type.dtype);
+      ref.offset += base.offset * element_bytes(base.type.dtype) / bytes;
       ref.buffer = base.buffer;
     }
   };
@@ -326,7 +326,7 @@ void FrameLowering::instantiate(const Frame& frame, const std::vector<TensorRef>
   }
 }
 
-Result<Frame> FrameLowering::place_scratch() {
+Result<FrameCode> FrameLowering::place_scratch() {
   std::vector<Lifetime> lifetimes(scratch_bytes_.size());
   for (size_t i = 0; i < lifetimes.size(); ++i)
     lifetimes[i] = {.bytes = scratch_bytes_[i], .first = ~0U, .last = 0};
@@ -346,9 +346,9 @@ Result<Frame> FrameLowering::place_scratch() {
   const MemoryPlan plan = plan_memory(lifetimes);
   each([&](TensorRef& ref, uint32_t i, uint32_t) {
     ref.buffer = parameters_;
-    ref.offset += plan.offsets[i] / dtype_bytes(ref.type.dtype);
+    ref.offset += plan.offsets[i] / element_bytes(ref.type.dtype);
   });
-  return Frame{.instructions = std::move(instructions_), .bytes = plan.bytes};
+  return FrameCode{.instructions = std::move(instructions_), .bytes = plan.bytes};
 }
 
 }  // namespace tutti

@@ -11,7 +11,7 @@
 namespace tutti {
 
 // Buffers of its instructions: the inputs in their order, the outputs, then the scratch.
-struct Frame {
+struct FrameCode {
   std::vector<Instruction> instructions;
   int64_t bytes = 0;  // of scratch
 };
@@ -27,6 +27,6 @@ class LoopTable {
   std::map<std::string, int64_t> known_;
 };
 
-Result<Frame> lower_frame(const Graph& graph, LoopTable& loops);
+Result<FrameCode> lower_frame(const Graph& graph, LoopTable& loops);
 
 }  // namespace tutti

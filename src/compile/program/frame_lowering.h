@@ -12,20 +12,20 @@ namespace tutti {
 class FrameLowering {
  public:
   FrameLowering(const Graph& graph, LoopTable& loops);
-  Result<Frame> run();
+  Result<FrameCode> run();
 
  private:
   void want_outputs();
   void want_parts_of_concats();
   void copy_outputs();
-  Result<Frame> place_scratch();
+  Result<FrameCode> place_scratch();
 
   TensorRef scratch(const Type& type);
   // Where an operation's result is to be written.
-  TensorRef result(const Op& op, size_t i, bool must_be_dense);
-  void settle(const Op& op);
-  std::vector<TensorRef> operands(const Op& op) const;
-  std::vector<TensorRef> dense_operands(const Op& op);
+  TensorRef result(const Node& op, size_t i, bool must_be_dense);
+  void settle(const Node& op);
+  std::vector<TensorRef> operands(const Node& op) const;
+  std::vector<TensorRef> dense_operands(const Node& op);
   TensorRef as_dense(const TensorRef& ref);
 
   Instruction& emit(Kernel kernel, std::vector<TensorRef> operands, std::vector<TensorRef> results,
@@ -35,21 +35,21 @@ class FrameLowering {
   void copy(const TensorRef& from, const TensorRef& to);
   void fill(const TensorRef& to, double value);
 
-  Result<void> lower(const Op& op);
-  Result<void> lower_shape(const Op& op);
-  Result<void> lower_sum(const Op& op);
-  Result<void> lower_repeat(const Op& op);
-  void instantiate(const Frame& frame, const std::vector<TensorRef>& buffers);
-  void lower_plainly(const Op& op);
-  void lower_alone(const Op& op);
+  Result<void> lower(const Node& op);
+  Result<void> lower_shape(const Node& op);
+  Result<void> lower_sum(const Node& op);
+  Result<void> lower_repeat(const Node& op);
+  void instantiate(const FrameCode& frame, const std::vector<TensorRef>& buffers);
+  void lower_plainly(const Node& op);
+  void lower_alone(const Node& op);
 
   // Larger operations.
-  Result<void> lower_large(const Op& op);
-  Result<void> lower_matmul(const Op& op);
-  void lower_cross_entropy(const Op& op);
-  void lower_norm_grad(const Op& op, Kernel rows, Kernel join);
-  void lower_squared_norm(const Op& op);
-  void lower_rows(const Op& op);
+  Result<void> lower_large(const Node& op);
+  Result<void> lower_matmul(const Node& op);
+  void lower_cross_entropy(const Node& op);
+  void lower_norm_grad(const Node& op, Kernel rows, Kernel join);
+  void lower_squared_norm(const Node& op);
+  void lower_rows(const Node& op);
   void gemm(const TensorRef& a, const TensorRef& b, const TensorRef& c, bool accumulate);
 
   const Graph& graph_;

@@ -76,6 +76,8 @@ double read(DType dtype, const std::byte* at) {
     case DType::i32: return read_as<int32_t>(at);
     case DType::i64: return read_as<int64_t>(at);
     case DType::u32: return read_as<uint32_t>(at);
+    case DType::f64: return read_as<double>(at);
+    case DType::i8: return read_as<int8_t>(at);
     case DType::u8:
     case DType::boolean: return read_as<uint8_t>(at);
   }
@@ -91,6 +93,8 @@ void write(DType dtype, std::byte* at, double value) {
     case DType::i32: return write_as<int32_t>(at, near);
     case DType::i64: return write_as<int64_t>(at, near);
     case DType::u32: return write_as<uint32_t>(at, near);
+    case DType::f64: return write_as<double>(at, near);
+    case DType::i8: return write_as<int8_t>(at, near);
     case DType::u8:
     case DType::boolean: return write_as<uint8_t>(at, near);
   }
@@ -114,7 +118,7 @@ void visit(const TensorRef& ref, const Visit& visit_one) {
 
 Array fetch(const Memory& memory, const TensorRef& ref) {
   Array array{ref.type, {}};
-  const int64_t bytes = dtype_bytes(ref.type.dtype);
+  const int64_t bytes = element_bytes(ref.type.dtype);
   visit(ref, [&](int64_t offset) {
     array.values.push_back(read(ref.type.dtype, memory[ref.buffer] + offset * bytes));
   });
@@ -122,7 +126,7 @@ Array fetch(const Memory& memory, const TensorRef& ref) {
 }
 
 void put(const Memory& memory, const TensorRef& ref, const std::vector<double>& values) {
-  const int64_t bytes = dtype_bytes(ref.type.dtype);
+  const int64_t bytes = element_bytes(ref.type.dtype);
   size_t next = 0;
   visit(ref, [&](int64_t offset) {
     write(ref.type.dtype, memory[ref.buffer] + offset * bytes, values[next++]);
@@ -175,7 +179,7 @@ class Loops {
     const TensorRef& ref = refs_[parameter];
     int64_t offset = ref.offset + column * access.column_stride;
     for (size_t i = 0; i < index.size(); ++i) offset += index[i] * access.row_strides[i];
-    return memory_[ref.buffer] + offset * dtype_bytes(access.dtype);
+    return memory_[ref.buffer] + offset * element_bytes(access.dtype);
   }
 
   void compute(uint32_t place, int64_t row, const std::vector<int64_t>& index, int64_t column) {
@@ -231,7 +235,7 @@ std::optional<OpKind> operation(const Instruction& instruction) {
 
 Result<void> run_operation(OpKind kind, const Instruction& instruction, const Memory& memory) {
   Graph one;
-  Op op{.kind = kind, .attributes = instruction.attributes};
+  Node op{.kind = kind, .attributes = instruction.attributes};
   std::vector<Array> inputs;
   for (const TensorRef& ref : instruction.operands) {
     op.operands.push_back(one.add_input(fmt::format("in{}", inputs.size()), ref.type));
@@ -398,13 +402,13 @@ Result<std::vector<Array>> interpret_program(const Program& program,
                                              const std::vector<Array>& inputs) {
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::byte*> buffers;
-  for (const Buffer& buffer : program.buffers) {
+  for (const ProgramBuffer& buffer : program.buffers) {
     memory.emplace_back(static_cast<size_t>(buffer.bytes));
     buffers.push_back(memory.back().data());
     if (buffer.place == BufferPlace::input) write_array(inputs[buffer.index], buffers.back());
     if (buffer.place != BufferPlace::output) continue;
     for (size_t i = 0; i < program.inputs.size(); ++i)
-      if (program.inputs[i].role == Role::state &&
+      if (program.inputs[i].role == InputRole::state &&
           program.inputs[i].name == program.outputs[buffer.index].name)
         buffers.back() = buffers[program.inputs[i].value];
   }

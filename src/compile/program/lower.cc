@@ -14,7 +14,7 @@ namespace tutti {
 Result<Program> lower_to_program(const Graph& graph) {
   Program program;
   LoopTable loops(program.loops);
-  TRY(Frame frame, lower_frame(graph, loops));
+  TRY(FrameCode frame, lower_frame(graph, loops));
   for (const Input& input : graph.inputs) {
     program.input_types.push_back(graph.type(input.value));
     program.inputs.push_back({.value = static_cast<ValueId>(program.buffers.size()),

@@ -60,7 +60,7 @@ bool rows_are_dense(const TensorRef& ref, std::string_view last) {
 
 }  // namespace
 
-Result<void> FrameLowering::lower_large(const Op& op) {
+Result<void> FrameLowering::lower_large(const Node& op) {
   switch (op.kind) {
     case OpKind::matmul: return lower_matmul(op);
     case OpKind::linear_cross_entropy:
@@ -119,7 +119,7 @@ void FrameLowering::gemm(const TensorRef& a, const TensorRef& b, const TensorRef
   emit(Kernel::gemm, std::move(in), {c}, {{"accumulate", accumulate}});
 }
 
-Result<void> FrameLowering::lower_matmul(const Op& op) {
+Result<void> FrameLowering::lower_matmul(const Node& op) {
   TensorRef a = *refs_[op.operands[0]];
   TensorRef b = *refs_[op.operands[1]];
   if (a.type.dtype != DType::f32) {
@@ -172,7 +172,7 @@ Result<void> FrameLowering::lower_matmul(const Op& op) {
 }
 
 // Some rows of logits at a time, which at once become their gradient and are used up.
-void FrameLowering::lower_cross_entropy(const Op& op) {
+void FrameLowering::lower_cross_entropy(const Node& op) {
   const bool with_gradient = op.kind == OpKind::linear_cross_entropy_grad;
   const std::string over = op.attributes.get<std::string>("over");
   const std::vector<TensorRef> in = dense_operands(op);
@@ -204,7 +204,7 @@ void FrameLowering::lower_cross_entropy(const Op& op) {
   }
 }
 
-void FrameLowering::lower_rows(const Op& op) {
+void FrameLowering::lower_rows(const Node& op) {
   const std::string dim = op.attributes.get<std::string>("dim");
   const bool grad = op.kind == OpKind::layer_norm_grad || op.kind == OpKind::rms_norm_grad;
   const Type& rows = graph_.type(op.operands[grad ? 1 : 0]);
@@ -225,7 +225,7 @@ void FrameLowering::lower_rows(const Op& op) {
   }
 }
 
-void FrameLowering::lower_norm_grad(const Op& op, Kernel rows, Kernel join) {
+void FrameLowering::lower_norm_grad(const Node& op, Kernel rows, Kernel join) {
   std::vector<TensorRef> in = dense_operands(op);
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
@@ -240,7 +240,7 @@ void FrameLowering::lower_norm_grad(const Op& op, Kernel rows, Kernel join) {
   emit(join, std::move(sums), {out.begin() + 1, out.end()});
 }
 
-void FrameLowering::lower_squared_norm(const Op& op) {
+void FrameLowering::lower_squared_norm(const Node& op) {
   const std::vector<TensorRef> in = dense_operands(op);
   int64_t chunks = 0;
   for (const TensorRef& ref : in) chunks += parts(ref.type.elements(), kChunk);
@@ -255,7 +255,7 @@ void FrameLowering::lower_squared_norm(const Op& op) {
   emit(Kernel::join_chunks, {sums}, {out});
 }
 
-Result<void> FrameLowering::lower_sum(const Op& op) {
+Result<void> FrameLowering::lower_sum(const Node& op) {
   const TensorRef x = *refs_[op.operands[0]];
   const Names over = op.attributes.get<Names>("dims");
   const auto summed = [&](const std::string& name) { return std::ranges::count(over, name) != 0; };

@@ -81,7 +81,7 @@ TEST_CASE("a state's next value takes its place, also when the old one is read l
     %c = sum(%w) {dims=["n"]}
     return %a as "w", %b as "b", %c as "c"
   })"));
-  CHECK(program.inputs[0].role == Role::state);
+  CHECK(program.inputs[0].role == InputRole::state);
 }
 
 TEST_CASE("a small GPT's loss and gradients are the same as a program") {
@@ -89,7 +89,7 @@ TEST_CASE("a small GPT's loss and gradients are the same as a program") {
   check_program(graph);
   Names names;
   for (const Input& input : graph.inputs)
-    if (input.role == Role::state) names.push_back(input.name);
+    if (input.role == InputRole::state) names.push_back(input.name);
   const Graph with = with_gradients(graph, names);
   const Program program = check_program(with);
   CHECK(program.arena_bytes < 20'000);

@@ -66,7 +66,7 @@ struct Instruction {
 
 enum class BufferPlace : uint8_t { input, output, arena };
 
-struct Buffer {
+struct ProgramBuffer {
   BufferPlace place;
   uint32_t index = 0;  // of the input or output
   int64_t offset = 0;  // in the arena
@@ -78,7 +78,7 @@ struct Program {
   std::vector<Output> outputs;
   std::vector<Type> input_types;
   std::vector<Type> output_types;
-  std::vector<Buffer> buffers;
+  std::vector<ProgramBuffer> buffers;
   int64_t arena_bytes = 0;
   std::vector<LoopKernel> loops;
   std::vector<Instruction> instructions;

@@ -29,13 +29,13 @@ constexpr std::array kKernelNames = {"loops",
                                      "plain"};
 
 std::string ref_text(const Program& program, const TensorRef& ref) {
-  const Buffer& buffer = program.buffers[ref.buffer];
+  const ProgramBuffer& buffer = program.buffers[ref.buffer];
   std::string base = buffer.place == BufferPlace::arena ? "arena"
                      : buffer.place == BufferPlace::input
                          ? program.inputs[buffer.index].name
                          : program.outputs[buffer.index].name + "'";
   if (ref.offset != 0 || buffer.place == BufferPlace::arena)
-    base += fmt::format("+{}", ref.offset * dtype_bytes(ref.type.dtype));
+    base += fmt::format("+{}", ref.offset * element_bytes(ref.type.dtype));
   std::string strides;
   if (!ref.is_dense()) {
     for (const int64_t stride : ref.strides)

@@ -54,6 +54,7 @@ std::vector<std::byte> input_of(DType type, uint32_t lane, uint64_t elements) {
       case DType::u8: put(static_cast<uint8_t>(small + 40)); break;
       case DType::i32: put(int32_t{small * 1000}); break;
       case DType::i64: put(int64_t{small} * 1'000'000'007); break;
+      default: break;
     }
   }
   return data;
@@ -79,7 +80,7 @@ std::vector<std::byte> reduced(DType type, ReduceOp op, uint32_t lanes, uint64_t
 
 Task<Result<void>> reduce_everything(Fabric& fabric, World& world) {
   Group& group = *fabric.world();
-  for (int type = 0; type < kDTypes; ++type) {
+  for (int type = 0; type < kReducedDTypes; ++type) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min}) {
       for (const uint64_t elements : {0UL, 1UL, 1001UL}) {
         const auto dtype = static_cast<DType>(type);

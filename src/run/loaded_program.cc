@@ -1,4 +1,4 @@
-#include "run/executor.h"
+#include "run/loaded_program.h"
 
 #include <atomic>
 #include <optional>
@@ -15,9 +15,9 @@ std::string source_of(const std::vector<LoopKernel>& kernels) {
   return source;
 }
 
-class CpuExecutor final : public Executor {
+class CpuProgram final : public LoadedProgram {
  public:
-  CpuExecutor(Program program, Team& team) : program_(std::move(program)), team_(team) {}
+  CpuProgram(Program program, Team& team) : program_(std::move(program)), team_(team) {}
 
   Result<void> prepare(NativeCompiler& compiler) {
     if (!program_.loops.empty()) {
@@ -46,7 +46,7 @@ class CpuExecutor final : public Executor {
   Result<void> run(const std::vector<std::byte*>& inputs, const std::vector<std::byte*>& outputs,
                    std::byte* arena) override {
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
-      const Buffer& buffer = program_.buffers[i];
+      const ProgramBuffer& buffer = program_.buffers[i];
       buffers_[i] = buffer.place == BufferPlace::input    ? inputs[buffer.index]
                     : buffer.place == BufferPlace::output ? outputs[buffer.index]
                                                           : arena;
@@ -89,9 +89,9 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> Executor::make(Program program, Team& team,
-                                                 NativeCompiler& compiler) {
-  auto made = std::make_unique<CpuExecutor>(std::move(program), team);
+Result<std::unique_ptr<LoadedProgram>> LoadedProgram::make(Program program, Team& team,
+                                                           NativeCompiler& compiler) {
+  auto made = std::make_unique<CpuProgram>(std::move(program), team);
   TRY_DO(made->prepare(compiler));
   return made;
 }

@@ -11,12 +11,12 @@
 
 namespace tutti {
 
-class Executor {
+class LoadedProgram {
  public:
   // Compiles what the program needs compiled. The team must outlive it.
-  static Result<std::unique_ptr<Executor>> make(Program program, Team& team,
-                                                NativeCompiler& compiler);
-  virtual ~Executor() = default;
+  static Result<std::unique_ptr<LoadedProgram>> make(Program program, Team& team,
+                                                     NativeCompiler& compiler);
+  virtual ~LoadedProgram() = default;
 
   virtual const Program& program() const = 0;
   // Of scratch, which the caller owns; aligned to 64 bytes.

@@ -1,4 +1,4 @@
-#include "run/executor.h"
+#include "run/loaded_program.h"
 
 #include <cstring>
 
@@ -21,10 +21,10 @@ std::vector<Array> execute(const Graph& graph, const std::vector<Array>& inputs,
   REQUIRE_MESSAGE(program.has_value(), program.error().text());
   ThreadTeam team(threads);
   const auto compiler = make_native_compiler();
-  auto executor = Executor::make(*program, team, *compiler);
-  REQUIRE_MESSAGE(executor.has_value(), executor.error().text());
-  ProgramMemory memory(**executor, inputs);
-  const auto done = (*executor)->run(memory.inputs(), memory.outputs(), memory.arena());
+  auto loaded = LoadedProgram::make(*program, team, *compiler);
+  REQUIRE_MESSAGE(loaded.has_value(), loaded.error().text());
+  ProgramMemory memory(**loaded, inputs);
+  const auto done = (*loaded)->run(memory.inputs(), memory.outputs(), memory.arena());
   REQUIRE_MESSAGE(done.has_value(), done.error().text());
   return memory.results();
 }
@@ -76,7 +76,7 @@ TEST_CASE("a small GPT's step is executed as its graph says, the same with one a
   const Graph graph = tiny_gpt(3);
   Names names;
   for (const Input& input : graph.inputs)
-    if (input.role == Role::state) names.push_back(input.name);
+    if (input.role == InputRole::state) names.push_back(input.name);
   auto with = differentiate(graph, "loss", names);
   REQUIRE(with.has_value());
   check_execution(*with, 1e-5);
