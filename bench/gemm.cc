@@ -1,8 +1,10 @@
 // Multiplies matrices with as many threads as asked for, ours or OpenBLAS's, or only multiplies and
 // adds numbers in registers, which is the most that can be had:
 //   bench_gemm ours|openblas|peak THREADS
-// Each line "M N K A_TRANSPOSED B_TRANSPOSED MILLISECONDS" of its input is answered with GFLOP/s, the
-// median over the calls that fit into that time.
+// Each line "M N K A_TRANSPOSED B_TRANSPOSED MILLISECONDS" of its input is answered with GFLOP/s,
+// the median over the calls that fit into that time.
+#include "kernels/gemm.h"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -18,7 +20,6 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/gemm.h"
 #include "measure.h"
 
 namespace {
@@ -101,19 +102,17 @@ class Ours {
   explicit Ours(int threads) : threads_(threads), team_(threads), workspaces_(threads) {}
 
   void multiply(const Shape& s, Operands& o) {
-    const tutti::Gemm product{
-        .m = s.m,
-        .n = s.n,
-        .k = s.k,
-        .a = {o.a.data(), s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
-        .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
-        .c = o.c.data(),
-        .c_row_stride = s.n};
+    const tutti::Gemm product{.m = s.m,
+                              .n = s.n,
+                              .k = s.k,
+                              .a = {o.a.data(), s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
+                              .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
+                              .c = o.c.data(),
+                              .c_row_stride = s.n};
     for (auto& workspace : workspaces_)
       workspace.resize(std::max(workspace.size(), tutti::gemm_workspace_bytes(product)));
-    team_.run([&](int thread) {
-      tutti::gemm(product, thread, threads_, workspaces_[thread].data());
-    });
+    team_.run(
+        [&](int thread) { tutti::gemm(product, thread, threads_, workspaces_[thread].data()); });
   }
 
  private:

@@ -1,8 +1,8 @@
 // Matrix products in fp32: C = A · B, or C += A · B, with what follows fused to their edge.
 //
-// Every element of C is one chain of fused multiply-adds in the order of k, begun with C or zero. So
-// its bits are the same for every tile, blocking, number of threads and processor, and those of the
-// reference; only which NaN a NaN is may differ.
+// Every element of C is one chain of fused multiply-adds in the order of k, begun with C or zero.
+// So its bits are the same for every tile, blocking, number of threads and processor, and those of
+// the reference; only which NaN a NaN is may differ.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct MatrixView {
   int64_t column_stride;
 };
 
-// Called once for every block of C that holds its final sums, while the block is in the cache: bias,
-// activation, residual and the like. `parameters` are its own.
+// Called once for every block of C that holds its final sums, while the block is in the cache:
+// bias, activation, residual and the like. `parameters` are its own.
 struct GemmEdge {
   void (*finish)(void* const* parameters, long first_row, long end_row, long first_column,
                  long end_column) = nullptr;

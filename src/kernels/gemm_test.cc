@@ -53,8 +53,14 @@ struct Trial {
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) before[i * stride + j] = normal(random);
-    gemm = {.m = m, .n = n, .k = k, .a = a.view, .b = b.view, .c = nullptr,
-            .c_row_stride = stride, .accumulate = accumulate};
+    gemm = {.m = m,
+            .n = n,
+            .k = k,
+            .a = a.view,
+            .b = b.view,
+            .c = nullptr,
+            .c_row_stride = stride,
+            .accumulate = accumulate};
     refer();
   }
   void refer() {
@@ -170,7 +176,8 @@ TEST_CASE("without k, C is zero, or as it was") {
 TEST_CASE("nothing is done without rows or columns") {
   with_every_kernel([] {
     std::mt19937 random(6);
-    GemmEdge edge{.finish = [](void* const*, long, long, long, long) { FAIL("an edge of nothing"); }};
+    GemmEdge edge{
+        .finish = [](void* const*, long, long, long, long) { FAIL("an edge of nothing"); }};
     for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
       Trial trial(m, n, 3, Layout::rows, Layout::rows, false, random);
       CHECK(trial.same_bits(trial.run(3, edge)));
