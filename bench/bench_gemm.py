@@ -4,11 +4,13 @@ Small: 4096 tokens of width 384, 65 words. Large: 512 tokens of width 768, 50,30
 weight W: forward X·W, the gradient of X, dY·Wᵀ, and that of W, Xᵀ·dY. Two threads. The sides are
 processes that take turns of a few hundredths of a second; none spins while another is measured. The
 limit is what the processor does with multiply-adds in registers alone, in the same turns.
+`python bench/bench_gemm.py 1` has one thread, and processor time, for machines that are not idle.
 """
 
 import json
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,6 @@ from common import (
 )
 
 TORCH = "torch==2.15.0"
-THREADS = 2
 TURN_MS = 40
 QUIET_S = 0.03  # until the threads of the side before have gone to sleep
 SMALL = (4096, [(384, 1152), (384, 384), (384, 1536), (1536, 384), (384, 65)])
@@ -75,25 +76,25 @@ def measure(sides: dict[str, Side], request: str, rounds: int) -> dict[str, list
     return results
 
 
-def run(quick: bool) -> Iterator[Case]:
+def run(quick: bool, threads: int = 2) -> Iterator[Case]:
     program = bench_program("gemm")
     commands: dict[str, tuple[str | Path, ...]] = {
-        "ours": (program, "ours", str(THREADS)),
-        "limit": (program, "peak", str(THREADS)),
+        "ours": (program, "ours", str(threads)),
+        "limit": (program, "peak", str(threads)),
     }
     missing: dict[str, Missing] = {}
     openblas = debian_peer("libopenblas0-pthread")
     if isinstance(openblas, Missing):
         missing["OpenBLAS"] = openblas
     else:
-        commands["OpenBLAS"] = (program, "openblas", str(THREADS))
+        commands["OpenBLAS"] = (program, "openblas", str(threads))
     torch = TORCH.replace("==", " ")
     python = python_peer("torch", TORCH)
     if isinstance(python, Missing):
         missing[torch] = python
     else:
         script = Path(__file__).with_name("peers") / "torch_mm.py"
-        commands[torch] = (python, "-W", "ignore", script, str(THREADS))
+        commands[torch] = (python, "-W", "ignore", script, str(threads))
     sides = {name: Side(*command) for name, command in commands.items()}
     for case, request in products():
         progress(case)
@@ -123,5 +124,5 @@ def beside(case: str, ours: list[float], peer: str, theirs: list[float]) -> Case
 
 
 if __name__ == "__main__":
-    for case in run(quick=True):
+    for case in run(quick=True, threads=int(sys.argv[1]) if len(sys.argv) > 1 else 2):
         print(json.dumps(case.as_json("gemm"), ensure_ascii=False))

@@ -152,10 +152,10 @@ class OpenBlas {
 // Chains of multiply-adds in registers, twelve of the widest vectors there are.
 template <typename Vector>
 __attribute__((always_inline)) inline float chains(int64_t rounds) {
-  Vector sums[12] = {};
-  Vector factor = {};
-  for (int i = 0; i < 12; ++i) sums[i] += static_cast<float>(i);
-  factor += 0.999F;
+  Vector sums[12];
+  const Vector factor = Vector{} + 0.999F;
+#pragma GCC unroll 12
+  for (int i = 0; i < 12; ++i) sums[i] = factor * static_cast<float>(i);
   for (int64_t r = 0; r < rounds; ++r) {
 #pragma GCC unroll 12
     for (int i = 0; i < 12; ++i) {
@@ -163,9 +163,10 @@ __attribute__((always_inline)) inline float chains(int64_t rounds) {
       __asm__("" : "+v"(sums[i]));  // twelve chains, not one that is known twelve times
     }
   }
-  float all = 0;
-  for (const Vector& sum : sums) all += sum[0];
-  return all;
+  Vector all = {};
+#pragma GCC unroll 12
+  for (int i = 0; i < 12; ++i) all += sums[i];
+  return all[0];
 }
 
 #pragma GCC push_options
@@ -200,14 +201,15 @@ class Peak {
 };
 
 template <typename Side>
-double gflops(Side& side, const Shape& shape, std::vector<Operands>& sets) {
+double gflops(Side& side, int threads, const Shape& shape, std::vector<Operands>& sets) {
+  const auto clock_ns = threads == 1 ? cpu_ns : now_ns;
   side.multiply(shape, sets[0]);
   std::vector<double> seconds;
   const uint64_t end = now_ns() + static_cast<uint64_t>(shape.milliseconds * 1e6);
   do {
-    const uint64_t start = now_ns();
+    const uint64_t start = clock_ns();
     side.multiply(shape, sets[seconds.size() % sets.size()]);
-    seconds.push_back(static_cast<double>(now_ns() - start) / 1e9);
+    seconds.push_back(static_cast<double>(clock_ns() - start) / 1e9);
   } while (now_ns() < end);
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   return shape.flop() / seconds[seconds.size() / 2] / 1e9;
@@ -228,7 +230,7 @@ void serve(int threads) {
       for (int64_t i = 0; i < count; ++i) sets.emplace_back(now);
       last = now;
     }
-    fmt::print("{}\n", gflops(side, now, sets));
+    fmt::print("{}\n", gflops(side, threads, now, sets));
     std::fflush(stdout);
   }
 }
