@@ -54,34 +54,21 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-// A block of rows by a block of keys.
-struct AttentionBlock {
-  int64_t first_row;
-  int64_t rows;
-  int64_t first_key;
-  int64_t keys;
-
-  // How many of its keys a tile of rows from `row` on needs, which is what its last row sees.
-  int64_t depth(const HeadRows& head, int64_t row) const {
-    const int64_t last = HWY_MIN(row + kAttentionTileRows, rows) - 1;
-    return head.seen(first_row + last, first_key, keys);
-  }
-};
-
-void pack_keys(const Attention& a, const HeadRows& head, const AttentionBlock& block, float* keys,
+void pack_keys(const Attention& a, const HeadRows& head, const HeadBlock& block, float* keys,
                float* values) {
   const int64_t size = a.shape.head_size;
   pack_transposed(a.k.at(head.batch, head.kv_head, block.first_key), a.k.time_stride, block.keys,
                   size, keys);
-  for (int64_t key = 0; key < block.keys; ++key)
-    pack_row(a.v.at(head.batch, head.kv_head, block.first_key + key), size, 1,
-             values + key * padded(size));
+  const float* from = a.v.at(head.batch, head.kv_head, block.first_key);
+  for (int64_t key = 0; key < block.keys; ++key, from += a.v.time_stride) {
+    if (key + kRowsAhead < block.keys) prefetch_row(from + kRowsAhead * a.v.time_stride, size);
+    pack_row(from, size, 1, values + key * padded(size));
+  }
 }
 
-// The scores of a row become exponentials, zero for what it does not see; its sums so far are
-// brought to the same height.
-void softmax_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t depth,
-                 int64_t width) {
+// Raises the height from which a row's exponentials are taken to its highest score, and brings its
+// sums so far to it. Scores of keys that it does not see become minus infinity.
+void raise_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t width) {
   float* scores = b.scores + row * kBlock;
   const Sixteen least = splat(-std::numeric_limits<float>::infinity());
   const int64_t whole = seen / kLanes * kLanes;
@@ -94,16 +81,20 @@ void softmax_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t d
   }
   const float before = b.highest[row];
   const float here = max_lanes(most);
-  const float now = here > before ? here : before;
+  if (!(here > before)) return;
+  b.highest[row] = here;
+  const Sixteen factor = exp(splat(before - here));
+  float* sums = b.sums + row * kLanes;
+  store(mul(load(sums), factor), sums);
+  float* out = b.out + row * width;
+  for (int64_t i = 0; i < width; i += kLanes) store(mul(load(out + i), factor), out + i);
+}
+
+// Scores become exponentials, and zero from what the row sees up to `depth`.
+void exponentiate_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t depth) {
+  float* scores = b.scores + row * kBlock;
   Sixteen sum = load(b.sums + row * kLanes);
-  if (now != before) {
-    const Sixteen factor = exp(splat(before - now));
-    sum = mul(sum, factor);
-    float* out = b.out + row * width;
-    for (int64_t i = 0; i < width; i += kLanes) store(mul(load(out + i), factor), out + i);
-    b.highest[row] = now;
-  }
-  const Sixteen top = splat(now);
+  const Sixteen top = splat(b.highest[row]);
   int64_t i = 0;
   for (; i < seen; i += kLanes) {
     const Sixteen e = exp(sub(load(scores + i), top));
@@ -114,24 +105,25 @@ void softmax_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t d
   store(sum, b.sums + row * kLanes);
 }
 
-void attend_block(const HeadRows& head, const AttentionBlock& block, const AttentionBuffers& b,
+void attend_block(const HeadRows& head, const HeadBlock& block, const AttentionBuffers& b,
                   const float* keys, const float* values, int64_t size) {
   const int64_t width = padded(size);
   for (int64_t panel = 0; panel < block.keys; panel += kLanes)
-    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
-      if (panel < block.depth(head, row))
-        attention_tile<false, false>(size, {b.q + row * width, width},
-                                     {keys + panel * size, kLanes}, b.scores + row * kBlock + panel,
-                                     kBlock);
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const int64_t depth = block.depth(head, row / kAttentionTileRows * kAttentionTileRows);
-    const int64_t seen = head.seen(block.first_row + row, block.first_key, block.keys);
-    if (depth > 0) softmax_row(b, row, seen, depth, width);
-  }
+    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows) {
+      if (panel >= block.depth(row)) continue;
+      attention_tile<false, false>(size, {b.q + row * width, width}, {keys + panel * size, kLanes},
+                                   b.scores + row * kBlock + panel, kBlock);
+    }
+  for (int64_t row = 0; row < block.rows; ++row)
+    raise_row(b, row, head.seen(block.first_row + row, block.first_key, block.keys), width);
+  for (int64_t row = 0; row < block.rows; ++row)
+    exponentiate_row(b, row, head.seen(block.first_row + row, block.first_key, block.keys),
+                     block.depth(row));
   for (int64_t column = 0; column < width; column += kLanes)
-    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
-      attention_tile<false, true>(block.depth(head, row), {b.scores + row * kBlock, kBlock},
+    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows) {
+      attention_tile<false, true>(block.depth(row), {b.scores + row * kBlock, kBlock},
                                   {values + column, width}, b.out + row * width + column, width);
+    }
 }
 
 // The rows of a block, over all keys that any of them sees.
@@ -140,22 +132,26 @@ void attend_rows(const Attention& a, const HeadRows& head, int64_t first,
   const int64_t size = a.shape.head_size;
   const int64_t width = padded(size);
   const int64_t rows = HWY_MIN(head.count - first, kBlock);
-  std::memset(b.q, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
-  for (int64_t row = 0; row < rows; ++row)
+  const int64_t spare = padded(rows, kAttentionTileRows) - rows;
+  std::memset(b.q + rows * width, 0, static_cast<size_t>(spare * width) * sizeof(float));
+  for (int64_t row = 0; row < rows; ++row) {
+    if (row + kRowsAhead < rows) prefetch_row(head.at(a.q, first + row + kRowsAhead), size);
     pack_row(head.at(a.q, first + row), size, a.shape.scale, b.q + row * width);
+  }
   std::memset(b.out, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   std::memset(b.sums, 0, static_cast<size_t>(kBlock * kLanes) * sizeof(float));
   for (int64_t row = 0; row < kBlock; ++row)
     b.highest[row] = -std::numeric_limits<float>::infinity();
   const int64_t end = first == 0 ? head.keys : head.seen(first + rows - 1);
   for (int64_t key = 0, slot = 0; key < end; key += kBlock, ++slot) {
-    const AttentionBlock block = {first, rows, key, HWY_MIN(head.keys - key, kBlock)};
+    const HeadBlock block(head, first, key, kAttentionTileRows);
     float* keys = b.keys + slot % b.blocks * b.key_stride;
     float* values = b.values + slot % b.blocks * b.key_stride;
     if (first == 0) pack_keys(a, head, block, keys, values);
     if (key < head.seen(first + rows - 1)) attend_block(head, block, b, keys, values, size);
   }
   for (int64_t row = 0; row < rows; ++row) {
+    if (row + kRowsAhead < rows) prefetch_row(head.at(a.out, first + row + kRowsAhead), size);
     const float sum = tutti::sum_lanes(b.sums + row * kLanes);
     unpack_row(b.out + row * width, size, 1 / sum, head.at(a.out, first + row));
     a.lse[head.lse_index(a.shape, first + row)] = b.highest[row] + log_scalar(sum);

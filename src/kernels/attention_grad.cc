@@ -59,28 +59,17 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-// One block of rows by one block of keys.
-struct GradBlock {
-  int64_t first_row;
-  int64_t rows;
-  int64_t first_key;
-  int64_t keys;
-  int64_t size;   // of a head
-  int64_t width;  // padded
-
-  // How many of its keys a tile of rows from `row` on needs, which is what its last row sees.
-  int64_t depth(const HeadRows& head, int64_t row) const {
-    const int64_t last = HWY_MIN(row + kAttentionTileRows, rows) - 1;
-    return head.seen(first_row + last, first_key, keys);
-  }
-};
-
 void pack_head(const AttentionGrad& a, const HeadRows& head, const AttentionGradBuffers& b) {
   const int64_t size = a.shape.head_size;
   const int64_t width = padded(size);
   for (int64_t row = 0; row < head.count; ++row) {
     const float* out = head.at(a.out, row);
     float* dout = b.dout + row * width;
+    if (row + kRowsAhead < head.count) {
+      prefetch_row(head.at(a.q, row + kRowsAhead), size);
+      prefetch_row(head.at(a.dout, row + kRowsAhead), size);
+      prefetch_row(head.at(a.out, row + kRowsAhead), size);
+    }
     pack_row(head.at(a.q, row), size, a.shape.scale, b.q + row * width);
     pack_row(head.at(a.dout, row), size, 1, dout);
     Sixteen dot = splat(0);
@@ -120,16 +109,19 @@ void grad_row(float* p, float* ds, float lse, float dot, int64_t seen) {
   }
 }
 
-void scores_of_block(const HeadRows& head, const GradBlock& block, const AttentionGradBuffers& b) {
-  const float* q = b.q + block.first_row * block.width;
-  const float* dout = b.dout + block.first_row * block.width;
+void scores_of_block(const HeadRows& head, const HeadBlock& block, const AttentionGradBuffers& b,
+                     int64_t size) {
+  const int64_t width = padded(size);
+  const float* q = b.q + block.first_row * width;
+  const float* dout = b.dout + block.first_row * width;
   const auto product = [&](const float* rows, const float* panels, float* to) HWY_ATTR {
     for (int64_t panel = 0; panel < block.keys; panel += kLanes)
-      for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
-        if (panel < block.depth(head, row))
-          attention_tile<false, false>(block.size, {rows + row * block.width, block.width},
-                                       {panels + panel * block.size, kLanes},
-                                       to + row * kBlock + panel, kBlock);
+      for (int64_t row = 0; row < block.rows; row += kAttentionTileRows) {
+        if (panel >= block.depth(row)) continue;
+        attention_tile<false, false>(size, {rows + row * width, width},
+                                     {panels + panel * size, kLanes}, to + row * kBlock + panel,
+                                     kBlock);
+      }
   };
   product(q, b.keys_t, b.p);
   product(dout, b.values_t, b.ds);
@@ -141,8 +133,8 @@ void scores_of_block(const HeadRows& head, const GradBlock& block, const Attenti
 }
 
 // What a block adds to the gradients, column by column of heads.
-void add_block(const HeadRows& head, const GradBlock& block, const AttentionGradBuffers& b) {
-  const int64_t width = block.width;
+void add_block(const HeadRows& head, const HeadBlock& block, const AttentionGradBuffers& b,
+               int64_t width) {
   const auto to_keys = [&](const float* weights, const float* rows, float* to) HWY_ATTR {
     for (int64_t column = 0; column < width; column += kLanes)
       for (int64_t key = 0; key < block.keys; key += kAttentionTileRows) {
@@ -158,7 +150,7 @@ void add_block(const HeadRows& head, const GradBlock& block, const AttentionGrad
   to_keys(b.ds, b.q, b.dk);
   for (int64_t column = 0; column < width; column += kLanes)
     for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
-      attention_tile<false, true>(block.depth(head, row), {b.ds + row * kBlock, kBlock},
+      attention_tile<false, true>(block.depth(row), {b.ds + row * kBlock, kBlock},
                                   {b.keys + column, width},
                                   b.dq + (block.first_row + row) * width + column, width);
 }
@@ -176,26 +168,35 @@ void grad_keys(const AttentionGrad& a, const HeadRows& head, int64_t first,
   std::memset(b.dk, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   std::memset(b.dv, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   for (int64_t row = head.first_seeing(first); row < head.count; row += kBlock) {
-    const GradBlock block = {row, HWY_MIN(head.count - row, kBlock), first, keys, size, width};
-    scores_of_block(head, block, b);
-    add_block(head, block, b);
+    const HeadBlock block(head, row, first, kAttentionTileRows);
+    scores_of_block(head, block, b, size);
+    add_block(head, block, b, width);
   }
   for (int64_t key = 0; key < keys; ++key) {
-    unpack_row(b.dk + key * width, size, 1, a.dk.at(head.batch, head.kv_head, first + key));
-    unpack_row(b.dv + key * width, size, 1, a.dv.at(head.batch, head.kv_head, first + key));
+    float* dk = a.dk.at(head.batch, head.kv_head, first + key);
+    float* dv = a.dv.at(head.batch, head.kv_head, first + key);
+    if (key + kRowsAhead < keys) {
+      prefetch_row(dk + kRowsAhead * a.dk.time_stride, size);
+      prefetch_row(dv + kRowsAhead * a.dv.time_stride, size);
+    }
+    unpack_row(b.dk + key * width, size, 1, dk);
+    unpack_row(b.dv + key * width, size, 1, dv);
   }
 }
 
 void grad_heads(const AttentionGrad& a, Part part, std::byte* bytes) {
   Workspace workspace(bytes);
   const AttentionGradBuffers buffers(a.shape, workspace);
-  const int64_t width = padded(a.shape.head_size);
+  const int64_t size = a.shape.head_size;
+  const int64_t width = padded(size);
   for (int64_t index = part.first; index < part.end; ++index) {
     const HeadRows head(a.shape, index);
     pack_head(a, head, buffers);
     for (int64_t key = 0; key < head.keys; key += kBlock) grad_keys(a, head, key, buffers);
-    for (int64_t row = 0; row < head.count; ++row)
-      unpack_row(buffers.dq + row * width, a.shape.head_size, a.shape.scale, head.at(a.dq, row));
+    for (int64_t row = 0; row < head.count; ++row) {
+      if (row + kRowsAhead < head.count) prefetch_row(head.at(a.dq, row + kRowsAhead), size);
+      unpack_row(buffers.dq + row * width, size, a.shape.scale, head.at(a.dq, row));
+    }
   }
 }
 

@@ -17,6 +17,7 @@ namespace tutti {
 // each are what a first-level cache of 32 KiB still holds one of.
 constexpr int64_t kBlock = 96;
 
+constexpr int64_t kLeastTileRows = 6;
 constexpr int64_t kMostTileRows = 12;
 
 // Rows of packed matrices are whole vectors.
@@ -42,8 +43,8 @@ struct HeadRows {
         unseen(shape.keys - shape.queries),
         causal(shape.causal) {}
 
-  int64_t time(int64_t row) const { return row / group; }
-  int64_t head(int64_t row) const { return kv_head * group + row % group; }
+  int64_t time(int64_t row) const { return group == 1 ? row : row / group; }
+  int64_t head(int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
   // How many keys a row sees.
   int64_t seen(int64_t row) const { return causal ? unseen + time(row) + 1 : keys; }
   // Of those from `first_key` on, at most `most`.
@@ -61,6 +62,29 @@ struct HeadRows {
   int64_t lse_index(const AttentionShape& shape, int64_t row) const {
     return (batch * shape.query_heads + head(row)) * shape.queries + time(row);
   }
+};
+
+// A block of rows by a block of keys, and how many of the keys each tile of `tile_rows` rows needs:
+// what its last row sees.
+struct HeadBlock {
+  int64_t first_row;
+  int64_t rows;
+  int64_t first_key;
+  int64_t keys;
+  int64_t tile_rows;
+  int64_t depths[kBlock / kLeastTileRows];
+
+  HeadBlock(const HeadRows& head, int64_t first_row, int64_t first_key, int64_t tile_rows)
+      : first_row(first_row),
+        rows(std::min(head.count - first_row, kBlock)),
+        first_key(first_key),
+        keys(std::min(head.keys - first_key, kBlock)),
+        tile_rows(tile_rows) {
+    for (int64_t row = 0; row < rows; row += tile_rows)
+      depths[row / tile_rows] =
+          head.seen(first_row + std::min(row + tile_rows, rows) - 1, first_key, keys);
+  }
+  int64_t depth(int64_t row) const { return depths[row / tile_rows]; }
 };
 
 // Deals a workspace out, a cache line at a time.

@@ -34,20 +34,24 @@ inline float exp_scalar(float x) {
   return y * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127) << 23);
 }
 
-// The natural logarithm of a positive normal number; NaN of others. In double precision, without
-// the C library's, which is another on another processor.
+// The natural logarithm of a positive number; NaN of others. In double precision, and without the C
+// library's, which is another on another processor.
 inline float log_scalar(float x) {
-  if (!(x > 0) || std::isinf(x)) return x == INFINITY ? x : NAN;
-  int power = 0;
-  double m = std::frexp(static_cast<double>(x), &power);
+  if (!(x > 0) || x == INFINITY) return x == INFINITY ? x : NAN;
+  constexpr uint64_t kHalf = 0x3fe0000000000000;
+  constexpr uint64_t kFraction = 0x000fffffffffffff;
+  const auto bits = std::bit_cast<uint64_t>(static_cast<double>(x));
+  auto power = static_cast<double>(static_cast<int64_t>(bits >> 52) - 1022);
+  auto m = std::bit_cast<double>((bits & kFraction) | kHalf);
   if (m < 0.70710678118654752) {
     m *= 2;
-    --power;
+    power -= 1;
   }
   const double s = (m - 1) / (m + 1);
   const double z = s * s;
+  constexpr double kOdd[] = {1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0};
   double series = 1.0 / 15;
-  for (int odd = 13; odd > 0; odd -= 2) series = series * z + 1.0 / odd;
+  for (const double each : kOdd) series = series * z + each;
   return static_cast<float>(2 * s * series + power * 0.69314718055994531);
 }
 
