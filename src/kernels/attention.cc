@@ -54,7 +54,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-void pack_keys(const Attention& a, const HeadRows& head, const HeadBlock& block, float* keys,
+void pack_keys(const Attention& a, const HeadRows& head, const Block& block, float* keys,
                float* values) {
   const int64_t size = a.shape.head_size;
   pack_transposed(a.k.at(head.batch, head.kv_head, block.first_key), a.k.time_stride, block.keys,
@@ -66,10 +66,8 @@ void pack_keys(const Attention& a, const HeadRows& head, const HeadBlock& block,
   }
 }
 
-// Raises the height from which a row's exponentials are taken to its highest score, and brings its
-// sums so far to it. Scores of keys that it does not see become minus infinity.
-void raise_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t width) {
-  float* scores = b.scores + row * kBlock;
+// The highest score of a row. Scores of keys that it does not see become minus infinity.
+HWY_INLINE float highest_score(float* scores, int64_t seen) {
   const Sixteen least = splat(-std::numeric_limits<float>::infinity());
   const int64_t whole = seen / kLanes * kLanes;
   Sixteen most = least;
@@ -79,15 +77,31 @@ void raise_row(const AttentionBuffers& b, int64_t row, int64_t seen, int64_t wid
     store(rest, scores + whole);
     most = max(rest, most);
   }
-  const float before = b.highest[row];
-  const float here = max_lanes(most);
-  if (!(here > before)) return;
-  b.highest[row] = here;
-  const Sixteen factor = exp(splat(before - here));
-  float* sums = b.sums + row * kLanes;
-  store(mul(load(sums), factor), sums);
-  float* out = b.out + row * width;
-  for (int64_t i = 0; i < width; i += kLanes) store(mul(load(out + i), factor), out + i);
+  return max_lanes(most);
+}
+
+// Raises the heights from which exponentials are taken to the highest scores, and brings the sums
+// so far to them.
+void raise_rows(const HeadRows& head, const Block& block, const AttentionBuffers& b,
+                int64_t width) {
+  HWY_ALIGN float factors[kBlock] = {};
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const float here = highest_score(b.scores + row * kBlock,
+                                     head.seen(block.first_row + row, block.first_key, block.keys));
+    if (!(here > b.highest[row])) continue;
+    factors[row] = b.highest[row] - here;
+    b.highest[row] = here;
+  }
+  if (block.first_key == 0) return;
+  for (int64_t row = 0; row < kBlock; row += kLanes) store(exp(load(factors + row)), factors + row);
+  for (int64_t row = 0; row < block.rows; ++row) {
+    if (factors[row] == 1) continue;
+    const Sixteen factor = splat(factors[row]);
+    float* sums = b.sums + row * kLanes;
+    store(mul(load(sums), factor), sums);
+    float* out = b.out + row * width;
+    for (int64_t i = 0; i < width; i += kLanes) store(mul(load(out + i), factor), out + i);
+  }
 }
 
 // Scores become exponentials, and zero from what the row sees up to `depth`.
@@ -105,30 +119,31 @@ void exponentiate_row(const AttentionBuffers& b, int64_t row, int64_t seen, int6
   store(sum, b.sums + row * kLanes);
 }
 
-void attend_block(const HeadRows& head, const HeadBlock& block, const AttentionBuffers& b,
+void attend_block(const HeadRows& head, const Block& block, const AttentionBuffers& b,
                   const float* keys, const float* values, int64_t size) {
   const int64_t width = padded(size);
   for (int64_t panel = 0; panel < block.keys; panel += kLanes)
-    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows) {
-      if (panel >= block.depth(row)) continue;
-      attention_tile<false, false>(size, {b.q + row * width, width}, {keys + panel * size, kLanes},
-                                   b.scores + row * kBlock + panel, kBlock);
-    }
-  for (int64_t row = 0; row < block.rows; ++row)
-    raise_row(b, row, head.seen(block.first_row + row, block.first_key, block.keys), width);
+    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
+      if (panel < block.depth(row))
+        attention_tile<false, false>(size, {b.q + row * width, width},
+                                     {keys + panel * size, kLanes}, b.scores + row * kBlock + panel,
+                                     kBlock);
+  raise_rows(head, block, b, width);
   for (int64_t row = 0; row < block.rows; ++row)
     exponentiate_row(b, row, head.seen(block.first_row + row, block.first_key, block.keys),
                      block.depth(row));
+  const auto tile =
+      block.first_key == 0 ? attention_tile<false, false> : attention_tile<false, true>;
   for (int64_t column = 0; column < width; column += kLanes)
-    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows) {
-      attention_tile<false, true>(block.depth(row), {b.scores + row * kBlock, kBlock},
-                                  {values + column, width}, b.out + row * width + column, width);
-    }
+    for (int64_t row = 0; row < block.rows; row += kAttentionTileRows)
+      if (block.depth(row) > 0)
+        tile(block.depth(row), {b.scores + row * kBlock, kBlock}, {values + column, width},
+             b.out + row * width + column, width);
 }
 
-// The rows of a block, over all keys that any of them sees.
-void attend_rows(const Attention& a, const HeadRows& head, int64_t first,
-                 const AttentionBuffers& b) {
+// The rows of a block, over all keys that any of them sees; `packed` keys are so far.
+void attend_rows(const Attention& a, const HeadRows& head, int64_t first, const AttentionBuffers& b,
+                 int64_t& packed) {
   const int64_t size = a.shape.head_size;
   const int64_t width = padded(size);
   const int64_t rows = HWY_MIN(head.count - first, kBlock);
@@ -138,17 +153,19 @@ void attend_rows(const Attention& a, const HeadRows& head, int64_t first,
     if (row + kRowsAhead < rows) prefetch_row(head.at(a.q, first + row + kRowsAhead), size);
     pack_row(head.at(a.q, first + row), size, a.shape.scale, b.q + row * width);
   }
-  std::memset(b.out, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   std::memset(b.sums, 0, static_cast<size_t>(kBlock * kLanes) * sizeof(float));
   for (int64_t row = 0; row < kBlock; ++row)
     b.highest[row] = -std::numeric_limits<float>::infinity();
-  const int64_t end = first == 0 ? head.keys : head.seen(first + rows - 1);
+  const int64_t end = head.seen(first + rows - 1);
   for (int64_t key = 0, slot = 0; key < end; key += kBlock, ++slot) {
-    const HeadBlock block(head, first, key, kAttentionTileRows);
+    const Block block(head, first, key);
     float* keys = b.keys + slot % b.blocks * b.key_stride;
     float* values = b.values + slot % b.blocks * b.key_stride;
-    if (first == 0) pack_keys(a, head, block, keys, values);
-    if (key < head.seen(first + rows - 1)) attend_block(head, block, b, keys, values, size);
+    if (key == packed) {
+      pack_keys(a, head, block, keys, values);
+      packed += kBlock;
+    }
+    attend_block(head, block, b, keys, values, size);
   }
   for (int64_t row = 0; row < rows; ++row) {
     if (row + kRowsAhead < rows) prefetch_row(head.at(a.out, first + row + kRowsAhead), size);
@@ -163,7 +180,9 @@ void attend_heads(const Attention& a, Part part, std::byte* bytes) {
   const AttentionBuffers buffers(a.shape, workspace);
   for (int64_t index = part.first; index < part.end; ++index) {
     const HeadRows head(a.shape, index);
-    for (int64_t row = 0; row < head.count; row += kBlock) attend_rows(a, head, row, buffers);
+    int64_t packed = 0;
+    for (int64_t row = 0; row < head.count; row += kBlock)
+      attend_rows(a, head, row, buffers, packed);
   }
 }
 
@@ -175,12 +194,9 @@ HWY_AFTER_NAMESPACE();
 namespace tutti {
 
 size_t attention_workspace_bytes(const AttentionShape& shape) {
-  const int64_t width = padded(shape.head_size);
-  const int64_t keys = (shape.keys + kBlock - 1) / kBlock * kBlock + kBlock;
-  return static_cast<size_t>(2 * keys * width + 2 * kBlock * width + kBlock * kBlock +
-                             kBlock * (1 + kLanes)) *
-             sizeof(float) +
-         64;
+  Workspace workspace(nullptr);
+  const AttentionBuffers buffers(shape, workspace);
+  return workspace.bytes();
 }
 
 void attention(const Attention& given, int thread, int threads, std::byte* workspace) {

@@ -31,7 +31,6 @@ struct AttentionGradBuffers {
   float* dv;
   float* p;   // [kBlock][kBlock]: scores, then probabilities
   float* ds;  // [kBlock][kBlock]: gradients of probabilities, then of scores
-  float* end;
 
   AttentionGradBuffers(const AttentionShape& shape, Workspace& workspace) {
     const int64_t width = padded(shape.head_size);
@@ -48,7 +47,6 @@ struct AttentionGradBuffers {
     dv = workspace.floats(kBlock * width);
     p = workspace.floats(kBlock * kBlock);
     ds = workspace.floats(kBlock * kBlock);
-    end = workspace.floats(0);
   }
 };
 
@@ -109,7 +107,7 @@ void grad_row(float* p, float* ds, float lse, float dot, int64_t seen) {
   }
 }
 
-void scores_of_block(const HeadRows& head, const HeadBlock& block, const AttentionGradBuffers& b,
+void scores_of_block(const HeadRows& head, const Block& block, const AttentionGradBuffers& b,
                      int64_t size) {
   const int64_t width = padded(size);
   const float* q = b.q + block.first_row * width;
@@ -133,7 +131,7 @@ void scores_of_block(const HeadRows& head, const HeadBlock& block, const Attenti
 }
 
 // What a block adds to the gradients, column by column of heads.
-void add_block(const HeadRows& head, const HeadBlock& block, const AttentionGradBuffers& b,
+void add_block(const HeadRows& head, const Block& block, const AttentionGradBuffers& b,
                int64_t width) {
   const auto to_keys = [&](const float* weights, const float* rows, float* to) HWY_ATTR {
     for (int64_t column = 0; column < width; column += kLanes)
@@ -168,7 +166,7 @@ void grad_keys(const AttentionGrad& a, const HeadRows& head, int64_t first,
   std::memset(b.dk, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   std::memset(b.dv, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   for (int64_t row = head.first_seeing(first); row < head.count; row += kBlock) {
-    const HeadBlock block(head, row, first, kAttentionTileRows);
+    const Block block(head, row, first);
     scores_of_block(head, block, b, size);
     add_block(head, block, b, width);
   }
@@ -210,7 +208,7 @@ namespace tutti {
 size_t attention_grad_workspace_bytes(const AttentionShape& shape) {
   Workspace workspace(nullptr);
   const AttentionGradBuffers buffers(shape, workspace);
-  return reinterpret_cast<uintptr_t>(buffers.end) + 64;
+  return workspace.bytes();
 }
 
 void attention_grad(const AttentionGrad& given, int thread, int threads, std::byte* workspace) {

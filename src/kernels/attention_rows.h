@@ -17,7 +17,6 @@ namespace tutti {
 // each are what a first-level cache of 32 KiB still holds one of.
 constexpr int64_t kBlock = 96;
 
-constexpr int64_t kLeastTileRows = 6;
 constexpr int64_t kMostTileRows = 12;
 
 // Rows of packed matrices are whole vectors.
@@ -64,42 +63,46 @@ struct HeadRows {
   }
 };
 
-// A block of rows by a block of keys, and how many of the keys each tile of `tile_rows` rows needs:
+// A block of rows by a block of keys, and how many of the keys each tile of rows needs:
 // what its last row sees.
+template <int64_t kTileRows>
 struct HeadBlock {
   int64_t first_row;
   int64_t rows;
   int64_t first_key;
   int64_t keys;
-  int64_t tile_rows;
-  int64_t depths[kBlock / kLeastTileRows];
+  int64_t depths[kBlock / kTileRows];
 
-  HeadBlock(const HeadRows& head, int64_t first_row, int64_t first_key, int64_t tile_rows)
+  HeadBlock(const HeadRows& head, int64_t first_row, int64_t first_key)
       : first_row(first_row),
         rows(std::min(head.count - first_row, kBlock)),
         first_key(first_key),
-        keys(std::min(head.keys - first_key, kBlock)),
-        tile_rows(tile_rows) {
-    for (int64_t row = 0; row < rows; row += tile_rows)
-      depths[row / tile_rows] =
-          head.seen(first_row + std::min(row + tile_rows, rows) - 1, first_key, keys);
+        keys(std::min(head.keys - first_key, kBlock)) {
+    for (int64_t row = 0; row < rows; row += kTileRows)
+      depths[row / kTileRows] =
+          head.seen(first_row + std::min(row + kTileRows, rows) - 1, first_key, keys);
   }
-  int64_t depth(int64_t row) const { return depths[row / tile_rows]; }
+  int64_t depth(int64_t row) const { return depths[row / kTileRows]; }
 };
 
-// Deals a workspace out, a cache line at a time.
+// Deals a workspace out, in whole cache lines; without one, finds out how large it has to be.
 class Workspace {
  public:
-  explicit Workspace(std::byte* bytes)
-      : next_(reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(bytes) + 63) / 64 * 64)) {}
-  float* floats(int64_t count) {
-    float* here = next_;
-    next_ += padded(count);
-    return here;
+  explicit Workspace(std::byte* bytes) : first_(bytes) {
+    if (bytes != nullptr) first_ += -reinterpret_cast<uintptr_t>(bytes) % kLine;
   }
+  float* floats(int64_t count) {
+    const size_t at = used_;
+    used_ += static_cast<size_t>(padded(count)) * sizeof(float);
+    return first_ == nullptr ? nullptr : reinterpret_cast<float*>(first_ + at);
+  }
+  size_t bytes() const { return used_ + kLine; }
 
  private:
-  float* next_;
+  static constexpr size_t kLine = kLanes * sizeof(float);
+
+  std::byte* first_;
+  size_t used_ = 0;
 };
 
 }  // namespace tutti

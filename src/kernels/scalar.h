@@ -49,7 +49,7 @@ inline float log_scalar(float x) {
   }
   const double s = (m - 1) / (m + 1);
   const double z = s * s;
-  constexpr double kOdd[] = {1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0};
+  static constexpr double kOdd[] = {1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0};
   double series = 1.0 / 15;
   for (const double each : kOdd) series = series * z + each;
   return static_cast<float>(2 * s * series + power * 0.69314718055994531);
