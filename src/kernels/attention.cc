@@ -54,7 +54,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
-void pack_keys(const Attention& a, const HeadRows& head, const Block& block, float* keys,
+void pack_keys(const Attention& a, const HeadRows& head, const AttentionBlock& block, float* keys,
                float* values) {
   const int64_t size = a.shape.head_size;
   pack_transposed(a.k.at(head.batch, head.kv_head, block.first_key), a.k.time_stride, block.keys,
@@ -82,7 +82,7 @@ HWY_INLINE float highest_score(float* scores, int64_t seen) {
 
 // Raises the heights from which exponentials are taken to the highest scores, and brings the sums
 // so far to them.
-void raise_rows(const HeadRows& head, const Block& block, const AttentionBuffers& b,
+void raise_rows(const HeadRows& head, const AttentionBlock& block, const AttentionBuffers& b,
                 int64_t width) {
   HWY_ALIGN float factors[kBlock] = {};
   for (int64_t row = 0; row < block.rows; ++row) {
@@ -119,7 +119,7 @@ void exponentiate_row(const AttentionBuffers& b, int64_t row, int64_t seen, int6
   store(sum, b.sums + row * kLanes);
 }
 
-void attend_block(const HeadRows& head, const Block& block, const AttentionBuffers& b,
+void attend_block(const HeadRows& head, const AttentionBlock& block, const AttentionBuffers& b,
                   const float* keys, const float* values, int64_t size) {
   const int64_t width = padded(size);
   for (int64_t panel = 0; panel < block.keys; panel += kLanes)
@@ -158,7 +158,7 @@ void attend_rows(const Attention& a, const HeadRows& head, int64_t first, const 
     b.highest[row] = -std::numeric_limits<float>::infinity();
   const int64_t end = head.seen(first + rows - 1);
   for (int64_t key = 0, slot = 0; key < end; key += kBlock, ++slot) {
-    const Block block(head, first, key);
+    const AttentionBlock block(head, first, key);
     float* keys = b.keys + slot % b.blocks * b.key_stride;
     float* values = b.values + slot % b.blocks * b.key_stride;
     if (key == packed) {

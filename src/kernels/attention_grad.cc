@@ -107,8 +107,8 @@ void grad_row(float* p, float* ds, float lse, float dot, int64_t seen) {
   }
 }
 
-void scores_of_block(const HeadRows& head, const Block& block, const AttentionGradBuffers& b,
-                     int64_t size) {
+void scores_of_block(const HeadRows& head, const AttentionBlock& block,
+                     const AttentionGradBuffers& b, int64_t size) {
   const int64_t width = padded(size);
   const float* q = b.q + block.first_row * width;
   const float* dout = b.dout + block.first_row * width;
@@ -131,7 +131,7 @@ void scores_of_block(const HeadRows& head, const Block& block, const AttentionGr
 }
 
 // What a block adds to the gradients, column by column of heads.
-void add_block(const HeadRows& head, const Block& block, const AttentionGradBuffers& b,
+void add_block(const HeadRows& head, const AttentionBlock& block, const AttentionGradBuffers& b,
                int64_t width) {
   const auto to_keys = [&](const float* weights, const float* rows, float* to) HWY_ATTR {
     for (int64_t column = 0; column < width; column += kLanes)
@@ -166,7 +166,7 @@ void grad_keys(const AttentionGrad& a, const HeadRows& head, int64_t first,
   std::memset(b.dk, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   std::memset(b.dv, 0, static_cast<size_t>(kBlock * width) * sizeof(float));
   for (int64_t row = head.first_seeing(first); row < head.count; row += kBlock) {
-    const Block block(head, row, first);
+    const AttentionBlock block(head, row, first);
     scores_of_block(head, block, b, size);
     add_block(head, block, b, width);
   }
