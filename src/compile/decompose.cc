@@ -25,14 +25,14 @@ const double kRootOfTwoOverPi = std::sqrt(2 / std::numbers::pi);
 constexpr double kCubic = 0.044715;
 
 Tensor gelu(const Tensor& x, bool by_tanh) {
-  if (!by_tanh) return 0.5 * x * (1 + erf(x * std::numbers::sqrt2 / 2));
+  if (!by_tanh) return 0.5 * x * (1 + erf(x * (std::numbers::sqrt2 / 2)));
   return 0.5 * x * (1 + tanh(kRootOfTwoOverPi * (x + kCubic * x * x * x)));
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& dy, bool by_tanh) {
   if (!by_tanh) {
     const Tensor density = exp(-0.5 * x * x) * (1 / std::sqrt(2 * std::numbers::pi));
-    return dy * (0.5 * (1 + erf(x * std::numbers::sqrt2 / 2)) + x * density);
+    return dy * (0.5 * (1 + erf(x * (std::numbers::sqrt2 / 2))) + x * density);
   }
   const Tensor t = tanh(kRootOfTwoOverPi * (x + kCubic * x * x * x));
   const Tensor inner = kRootOfTwoOverPi * (1 + 3 * kCubic * x * x);
@@ -116,7 +116,9 @@ struct Decomposition {
     const Tensor e = exp(s - highest);
     const Tensor total = b.sum(e, key);
     const Tensor out = b.matmul(e / total, in[2], key);
-    return {b.transpose(out, names_of(in[0].type())), highest + log(total)};
+    Names order = names_without(in[0].type(), {name("head"), name("query")});
+    order.push_back(name("query"));
+    return {b.transpose(out, names_of(in[0].type())), b.transpose(highest + log(total), order)};
   }
 
   Tensors attention_grad() const {
