@@ -59,6 +59,7 @@ function(tutti_layer name)
   tutti_instructions("${sources}" sse2)
   tutti_instructions("${sources}" avx2 -mavx2 -mf16c)
   tutti_instructions("${sources}" avx512 -mavx512f -mavx512bw -mf16c)
+  tutti_instructions("${sources}" targets)  # sets them itself, by Highway
 
   if(sources)
     add_library(${name} STATIC ${sources})

@@ -22,6 +22,11 @@ std::vector<bool> dependent(const Graph& graph, std::vector<bool> marked) {
   return marked;
 }
 
+bool is_had_for_nothing(OpKind kind) {
+  return kind == OpKind::constant || kind == OpKind::iota || kind == OpKind::reshape ||
+         kind == OpKind::transpose || kind == OpKind::broadcast || kind == OpKind::slice;
+}
+
 // Goes back over the operations that a builder's graph has, adding those of the gradients.
 class Differentiator {
  public:
@@ -177,6 +182,16 @@ class RepeatGradient {
     for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i)
       for (const ValueId operand : both_.ops[i].operands) used[operand] = true;
     for (const auto& [operand, gradient] : gradients_) used[gradient] = true;
+    // What is only looked at in another way is looked at again, and what is made of nothing is made
+    // again: neither is worth keeping.
+    for (size_t i = forward_.ops.size(); i-- > 0;) {
+      const Node& op = forward_.ops[i];
+      if (!is_had_for_nothing(op.kind) || !used[op.results[0]]) continue;
+      again_.push_back(i);
+      used[op.results[0]] = false;
+      for (const ValueId operand : op.operands) used[operand] = true;
+    }
+    std::ranges::reverse(again_);
     for (ValueId value = 0; value < both_.types.size(); ++value) {
       if (!is_forward_[value]) continue;
       const bool carried_in = std::ranges::any_of(std::views::iota(size_t{0}, shape_.carried),
@@ -208,7 +223,9 @@ class RepeatGradient {
         take(fmt::format("d{}", body_.outputs[i].name), from_outside_[i]);
     for (size_t i = shape_.carried + shape_.sliced; i < operands(); ++i)
       take(body_.inputs[i].name, input(i));
-    for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i) {
+    std::vector<size_t> ops = again_;
+    for (size_t i = forward_.ops.size(); i < both_.ops.size(); ++i) ops.push_back(i);
+    for (const size_t i : ops) {
       Node op = both_.ops[i];
       for (ValueId& operand : op.operands) operand = here.at(operand);
       for (ValueId& result : op.results)
@@ -239,6 +256,7 @@ class RepeatGradient {
   std::vector<bool> is_forward_;            // values of both_
   std::map<size_t, ValueId> from_outside_;  // the adjoint of an output of the body, in both_
   std::map<size_t, ValueId> gradients_;     // of an operand, in both_
+  std::vector<size_t> again_;  // forward operations that the gradients' rounds do again
   std::vector<ValueId> kept_;
   Graph forward_;
   Graph backward_;

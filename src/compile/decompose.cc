@@ -25,14 +25,14 @@ const double kRootOfTwoOverPi = std::sqrt(2 / std::numbers::pi);
 constexpr double kCubic = 0.044715;
 
 Tensor gelu(const Tensor& x, bool by_tanh) {
-  if (!by_tanh) return 0.5 * x * (1 + erf(x * std::numbers::sqrt2 / 2));
+  if (!by_tanh) return 0.5 * x * (1 + erf(x * (std::numbers::sqrt2 / 2)));
   return 0.5 * x * (1 + tanh(kRootOfTwoOverPi * (x + kCubic * x * x * x)));
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& dy, bool by_tanh) {
   if (!by_tanh) {
     const Tensor density = exp(-0.5 * x * x) * (1 / std::sqrt(2 * std::numbers::pi));
-    return dy * (0.5 * (1 + erf(x * std::numbers::sqrt2 / 2)) + x * density);
+    return dy * (0.5 * (1 + erf(x * (std::numbers::sqrt2 / 2))) + x * density);
   }
   const Tensor t = tanh(kRootOfTwoOverPi * (x + kCubic * x * x * x));
   const Tensor inner = kRootOfTwoOverPi * (1 + 3 * kCubic * x * x);
@@ -40,8 +40,12 @@ Tensor gelu_grad(const Tensor& x, const Tensor& dy, bool by_tanh) {
 }
 
 Names names_without(const Type& type, const Names& left_out) {
-  return type.without(left_out).names();
+  Names names;
+  for (const Dim& dim : type.without(left_out).dims) names.push_back(dim.name);
+  return names;
 }
+
+Names names_of(const Type& type) { return names_without(type, {}); }
 
 struct Decomposition {
   Builder& b;
@@ -74,7 +78,7 @@ struct Decomposition {
     const Tensor normal = (in[1] - in[3]) * rstd;
     const Tensor g = dy * in[2];
     const Tensor dx = rstd * (g - b.mean(g, dim) - normal * b.mean(g * normal, dim));
-    return {b.transpose(dx, in[1].type().names()), b.sum(dy * normal, rows), b.sum(dy, rows)};
+    return {b.transpose(dx, names_of(in[1].type())), b.sum(dy * normal, rows), b.sum(dy, rows)};
   }
 
   Tensors rms_norm() const {
@@ -112,7 +116,9 @@ struct Decomposition {
     const Tensor e = exp(s - highest);
     const Tensor total = b.sum(e, key);
     const Tensor out = b.matmul(e / total, in[2], key);
-    return {b.transpose(out, in[0].type().names()), highest + log(total)};
+    Names order = names_without(in[0].type(), {name("head"), name("query")});
+    order.push_back(name("query"));
+    return {b.transpose(out, names_of(in[0].type())), b.transpose(highest + log(total), order)};
   }
 
   Tensors attention_grad() const {
@@ -122,12 +128,12 @@ struct Decomposition {
     const Tensor& v = in[3];
     const Names head = {name("head")};
     const Names key = {name("key")};
-    const Names queries = names_without(q.type(), k.type().names());
+    const Names queries = names_without(q.type(), names_of(k.type()));
     const Tensor p = exp(scores(q, k) - in[5]);
     const Tensor dp = b.matmul(dout, v, head);
     const Tensor ds = p * (dp - b.sum(dout * in[4], head)) * number("scale");
     const auto like = [&](const Tensor& x, const Tensor& shape) {
-      return b.transpose(x, shape.type().names());
+      return b.transpose(x, names_of(shape.type()));
     };
     return {like(b.matmul(ds, k, key), q), like(b.matmul(ds, q, queries), k),
             like(b.matmul(p, dout, queries), v)};
@@ -158,7 +164,7 @@ struct Decomposition {
     Tensor total = b.constant(0, {DType::f32, {}});
     for (const Tensor& x : in) {
       const Tensor wide = b.cast(x, DType::f32);
-      total = total + b.sum(wide * wide, x.type().names());
+      total = total + b.sum(wide * wide, names_of(x.type()));
     }
     return {total};
   }

@@ -370,7 +370,9 @@ Result<Types> Inference::attention() const {
   }
   if (attributes.get<bool>("causal") && key.size < query.size)
     return wrong("{} keys are too few for {} queries that look back", key.size, query.size);
-  return Types{q, q.without({head.name}).with(DType::f32)};
+  Type sums = q.without({head.name, query.name}).with(DType::f32);
+  sums.dims.push_back(query);
+  return Types{q, sums};
 }
 
 Result<Types> Inference::attention_grad() const {

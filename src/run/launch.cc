@@ -1,37 +1,18 @@
 #include "run/launch.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/assert.h"
 #include "compile/program/interpret_program.h"
+#include "kernels/share.h"
+#include "run/heavy_launch.h"
+#include "run/pointer.h"
 
 namespace tutti {
 namespace {
 
 // More parameters than a generated kernel has.
 constexpr size_t kMostParameters = 128;
-
-struct Pointer {
-  uint32_t buffer;
-  int64_t bytes;
-
-  explicit Pointer(const TensorRef& ref)
-      : buffer(ref.buffer), bytes(ref.offset * element_bytes(ref.type.dtype)) {}
-  std::byte* in(const LaunchCall& call) const { return call.buffers[buffer] + bytes; }
-};
-
-// From `all` things in order, those of one thread; boundaries are multiples of `step`.
-struct Share {
-  int64_t first;
-  int64_t end;
-
-  Share(int64_t all, int64_t step, const LaunchCall& call) {
-    const int64_t steps = (all + step - 1) / step;
-    first = std::min(all, steps * call.thread / call.threads * step);
-    end = std::min(all, steps * (call.thread + 1) / call.threads * step);
-  }
-};
 
 class LoopLaunch final : public Launch {
  public:
@@ -48,11 +29,11 @@ class LoopLaunch final : public Launch {
     std::array<void*, kMostParameters> parameters;
     for (size_t i = 0; i < pointers_.size(); ++i) parameters[i] = pointers_[i].in(call);
     if (by_rows_) {
-      const Share share(rows_, 1, call);
-      function_(parameters.data(), share.first, share.end, 0, columns_);
+      const Part part = part_of(rows_, call.thread, call.threads);
+      function_(parameters.data(), part.first, part.end, 0, columns_);
     } else {
-      const Share share(columns_, 16, call);
-      function_(parameters.data(), 0, rows_, share.first, share.end);
+      const Part part = part_of(columns_, call.thread, call.threads, 16);
+      function_(parameters.data(), 0, rows_, part.first, part.end);
     }
     return {};
   }
@@ -85,12 +66,14 @@ class PlainLaunch final : public Launch {
 }  // namespace
 
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
-                                    std::span<const LoopFunction> loops, int) {
+                                    std::span<const LoopFunction> loops) {
   if (instruction.kernel == Kernel::loops) {
     const auto index = static_cast<size_t>(instruction.loops);
     return std::make_unique<LoopLaunch>(program.loops[index], loops[index], instruction.operands,
                                         instruction.results);
   }
+  auto heavy = make_heavy_launch(program, instruction, loops);
+  if (heavy != nullptr) return heavy;
   return std::make_unique<PlainLaunch>(program, instruction);
 }
 

@@ -30,6 +30,6 @@ class Launch {
 
 // The program must outlive it.
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
-                                    std::span<const LoopFunction> loops, int threads);
+                                    std::span<const LoopFunction> loops);
 
 }  // namespace tutti

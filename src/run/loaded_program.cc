@@ -30,7 +30,7 @@ class CpuProgram final : public LoadedProgram {
       }
     }
     for (const Instruction& instruction : program_.instructions)
-      launches_.push_back(make_launch(program_, instruction, functions_, team_.threads()));
+      launches_.push_back(make_launch(program_, instruction, functions_));
     buffers_.resize(program_.buffers.size());
     errors_.resize(static_cast<size_t>(team_.threads()));
     return {};

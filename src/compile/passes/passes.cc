@@ -8,11 +8,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<Pass, 8> kPasses = {{
+constexpr std::array<Pass, 9> kPasses = {{
     {"expand", expand},
     {"simplify", simplify},
     {"merge-equal", merge_equal},
     {"join-losses", join_losses},
+    {"join-pads", join_pads},
     {"remove-unused", remove_unused},
     {"simplify-again", simplify},
     {"fuse", fuse},

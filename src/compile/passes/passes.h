@@ -34,6 +34,10 @@ Graph merge_equal(const Graph& graph);
 // to the loss's place and stands for both.
 Graph join_losses(const Graph& graph);
 
+// A sum of pads that leave each other free is a concat: what the gradient of several slices of one
+// tensor is.
+Graph join_pads(const Graph& graph);
+
 // No operations that no output needs, and no rounds of a repeat carry what nobody reads.
 Graph remove_unused(const Graph& graph);
 

@@ -143,3 +143,23 @@ TEST_CASE("join_losses computes a loss where its gradient is") {
 }
 )");
 }
+
+TEST_CASE("join_pads puts parts of one tensor side by side") {
+  const auto both = [](const Graph& one) { return remove_unused(join_pads(one)); };
+  check_pass(both, R"(graph g(%x: f32[n=1, m=2], %y: f32[n=2, m=2], %z: f32[n=1, m=2]) {
+    %a = pad(%y) {dim="n", low=1, high=1}
+    %b = pad(%x) {dim="n", low=0, high=3}
+    %c = pad(%z) {dim="n", low=3, high=0}
+    %d = add(%a, %c)
+    %e = add(%b, %d)
+    %f = add(%a, %a)
+    return %e as "e", %f as "f"
+  })",
+             R"(graph g(%x: f32[n=1, m=2], %y: f32[n=2, m=2], %z: f32[n=1, m=2]) {
+  %0 = pad(%y) {dim="n", high=1, low=1} : f32[n=4, m=2]
+  %1 = concat(%x, %y, %z) {dim="n"} : f32[n=4, m=2]
+  %2 = add(%0, %0) : f32[n=4, m=2]
+  return %1 as "e", %2 as "f"
+}
+)");
+}

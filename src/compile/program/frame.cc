@@ -81,9 +81,15 @@ void FrameLowering::want_outputs() {
   }
 }
 
-// What goes into a concat only is made in its part of the whole.
+// What goes into a concat only is made in its part of the whole, and what is only looked at in
+// another way there, where that is wanted.
 void FrameLowering::want_parts_of_concats() {
   for (const Node& op : std::views::reverse(graph_.ops)) {
+    if (op.kind == OpKind::reshape && wanted_[op.results[0]]) {
+      const ValueId source = op.operands[0];
+      if (uses_[source] == 1 && !refs_[source] && !wanted_[source])
+        wanted_[source] = reshaped(*wanted_[op.results[0]], graph_.type(source));
+    }
     if (op.kind != OpKind::concat) continue;
     const ValueId whole = op.results[0];
     if (!wanted_[whole]) wanted_[whole] = scratch(graph_.type(whole));

@@ -231,13 +231,15 @@ void FrameLowering::lower_norm_grad(const Node& op, Kernel rows, Kernel join) {
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
   const Dim& columns = in[1].type.dims.back();
   const int64_t groups = parts(in[1].type.elements() / columns.size, kRowsInGroup);
+  // Of every group its sums side by side.
+  const auto each = static_cast<int64_t>(out.size() - 1);
+  const TensorRef room = scratch({DType::f32, {{"group", groups}, {"sum", each}, columns}});
   std::vector<TensorRef> sums;
-  for (size_t i = 1; i < out.size(); ++i)
-    sums.push_back(scratch({DType::f32, {{"group", groups}, columns}}));
+  for (int64_t i = 0; i < each; ++i) sums.push_back(without_dim(sliced(room, "sum", i, 1), "sum"));
   std::vector<TensorRef> first{out[0]};
   first.insert(first.end(), sums.begin(), sums.end());
   emit(rows, std::move(in), std::move(first), {{"group", kRowsInGroup}});
-  emit(join, std::move(sums), {out.begin() + 1, out.end()});
+  emit(join, std::move(sums), {out.begin() + 1, out.end()}, {{"group", kRowsInGroup}});
 }
 
 void FrameLowering::lower_squared_norm(const Node& op) {
