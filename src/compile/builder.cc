@@ -192,9 +192,7 @@ Tensor Builder::rename(const Tensor& x, const std::string& from, const std::stri
 
 Tensor Builder::transpose(const Tensor& x, Names order) {
   if (!x) return {};
-  Names now;
-  for (const Dim& dim : x.type().dims) now.push_back(dim.name);
-  if (now == order) return x;
+  if (x.type().names() == order) return x;
   return one(OpKind::transpose, {x}, {{"order", std::move(order)}});
 }
 

@@ -40,12 +40,8 @@ Tensor gelu_grad(const Tensor& x, const Tensor& dy, bool by_tanh) {
 }
 
 Names names_without(const Type& type, const Names& left_out) {
-  Names names;
-  for (const Dim& dim : type.without(left_out).dims) names.push_back(dim.name);
-  return names;
+  return type.without(left_out).names();
 }
-
-Names names_of(const Type& type) { return names_without(type, {}); }
 
 struct Decomposition {
   Builder& b;
@@ -78,7 +74,7 @@ struct Decomposition {
     const Tensor normal = (in[1] - in[3]) * rstd;
     const Tensor g = dy * in[2];
     const Tensor dx = rstd * (g - b.mean(g, dim) - normal * b.mean(g * normal, dim));
-    return {b.transpose(dx, names_of(in[1].type())), b.sum(dy * normal, rows), b.sum(dy, rows)};
+    return {b.transpose(dx, in[1].type().names()), b.sum(dy * normal, rows), b.sum(dy, rows)};
   }
 
   Tensors rms_norm() const {
@@ -118,7 +114,7 @@ struct Decomposition {
     const Tensor out = b.matmul(e / total, in[2], key);
     Names order = names_without(in[0].type(), {name("head"), name("query")});
     order.push_back(name("query"));
-    return {b.transpose(out, names_of(in[0].type())), b.transpose(highest + log(total), order)};
+    return {b.transpose(out, in[0].type().names()), b.transpose(highest + log(total), order)};
   }
 
   Tensors attention_grad() const {
@@ -128,12 +124,12 @@ struct Decomposition {
     const Tensor& v = in[3];
     const Names head = {name("head")};
     const Names key = {name("key")};
-    const Names queries = names_without(q.type(), names_of(k.type()));
+    const Names queries = names_without(q.type(), k.type().names());
     const Tensor p = exp(scores(q, k) - in[5]);
     const Tensor dp = b.matmul(dout, v, head);
     const Tensor ds = p * (dp - b.sum(dout * in[4], head)) * number("scale");
     const auto like = [&](const Tensor& x, const Tensor& shape) {
-      return b.transpose(x, names_of(shape.type()));
+      return b.transpose(x, shape.type().names());
     };
     return {like(b.matmul(ds, k, key), q), like(b.matmul(ds, q, queries), k),
             like(b.matmul(p, dout, queries), v)};
@@ -164,7 +160,7 @@ struct Decomposition {
     Tensor total = b.constant(0, {DType::f32, {}});
     for (const Tensor& x : in) {
       const Tensor wide = b.cast(x, DType::f32);
-      total = total + b.sum(wide * wide, names_of(x.type()));
+      total = total + b.sum(wide * wide, x.type().names());
     }
     return {total};
   }

@@ -10,12 +10,6 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-Names names_of(const Type& type) {
-  Names names;
-  for (const Dim& dim : type.dims) names.push_back(dim.name);
-  return names;
-}
-
 Names names_only_in(const Type& type, const Type& other) {
   Names names;
   for (const Dim& dim : type.dims)
@@ -33,7 +27,7 @@ struct Rule {
 
   std::string name(std::string_view key) const { return op.attributes.get<std::string>(key); }
   Tensor like(const Tensor& x, const Tensor& shape) const {
-    return b.transpose(x, names_of(shape.type()));
+    return b.transpose(x, shape.type().names());
   }
   // As many as the condition says yes to, the others zero.
   Tensor where(const Tensor& condition, const Tensor& x) const {
@@ -90,7 +84,7 @@ struct Rule {
     const Type& from = in[0].type();
     switch (op.kind) {
       case OpKind::reshape: return {b.reshape(dy, from.dims)};
-      case OpKind::transpose: return {b.transpose(dy, names_of(from))};
+      case OpKind::transpose: return {b.transpose(dy, from.names())};
       case OpKind::broadcast: return {b.sum(dy, names_only_in(dy.type(), from))};
       case OpKind::slice: {
         const int64_t start = op.attributes.get<int64_t>("start");

@@ -15,16 +15,9 @@ namespace {
 
 using Values = std::vector<double>;
 
-std::vector<int64_t> strides_of(const Type& type) {
-  std::vector<int64_t> strides(type.dims.size());
-  int64_t next = 1;
-  for (size_t i = type.dims.size(); i-- > 0; next *= type.dims[i].size) strides[i] = next;
-  return strides;
-}
-
 // For each dimension of `shape`, how far apart its elements are in `type`: 0 where it has it not.
 std::vector<int64_t> strides_in(const Type& shape, const Type& type) {
-  const auto own = strides_of(type);
+  const auto own = dense_strides(type);
   std::vector<int64_t> strides;
   for (const Dim& dim : shape.dims) {
     const auto place = type.find(dim.name);
@@ -179,7 +172,7 @@ class Interpreter {
       std::ranges::fill(made, op.attributes.get<double>("value"));
     } else if (op.kind == OpKind::iota) {
       const size_t dim = *shape.find(op.attributes.get<std::string>("dim"));
-      Walk walk(shape.dims, strides_of(shape));
+      Walk walk(shape.dims, dense_strides(shape));
       for (double& x : made) {
         x = static_cast<double>(walk.index(dim));
         walk.next();
@@ -201,7 +194,7 @@ class Interpreter {
     Values made(static_cast<size_t>(to.elements()));
     const std::string dim = op.attributes.get<std::string>("dim");
     if (op.kind == OpKind::pad || op.kind == OpKind::concat) {
-      const int64_t apart = strides_of(to)[*to.find(dim)];
+      const int64_t apart = dense_strides(to)[*to.find(dim)];
       int64_t start = op.attributes.get<int64_t>("low") * apart;
       for (const ValueId part : op.operands) {
         Walk walk(type(part).dims, strides_in(type(part), to), start);
@@ -214,7 +207,7 @@ class Interpreter {
       return made;
     }
     const int64_t start = op.kind == OpKind::slice ? op.attributes.get<int64_t>("start") *
-                                                         strides_of(from)[*from.find(dim)]
+                                                         dense_strides(from)[*from.find(dim)]
                                                    : 0;
     Walk walk(to.dims, strides_in(to, from), start);
     for (double& value : made) {
@@ -230,9 +223,9 @@ class Interpreter {
     const Type& to = type(op.results[0]);
     if (op.kind == OpKind::cumulative_sum) {
       const size_t dim = *from.find(op.attributes.get<std::string>("dim"));
-      const int64_t apart = strides_of(from)[dim];
+      const int64_t apart = dense_strides(from)[dim];
       Values made = x;
-      Walk walk(from.dims, strides_of(from));
+      Walk walk(from.dims, dense_strides(from));
       for (size_t i = 0; i < made.size(); ++i, walk.next())
         if (walk.index(dim) != 0) made[i] += made[i - static_cast<size_t>(apart)];
       return made;
@@ -264,7 +257,7 @@ class Interpreter {
     const ValueId rows = gathers ? op.operands[0] : op.results[0];
     const ValueId list = gathers ? op.results[0] : op.operands[1];
     const int64_t size = type(rows).size_of(dim);
-    const int64_t apart = strides_of(type(rows))[*type(rows).find(dim)];
+    const int64_t apart = dense_strides(type(rows))[*type(rows).find(dim)];
     Values made(static_cast<size_t>(type(op.results[0]).elements()));
     Walk index(type(list).dims, strides_in(type(list), type(indices)));
     Walk row(type(list).dims, strides_in(type(list), type(rows)));

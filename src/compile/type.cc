@@ -46,6 +46,19 @@ Type Type::without(const std::vector<std::string>& names) const {
   return left;
 }
 
+std::vector<std::string> Type::names() const {
+  std::vector<std::string> all;
+  for (const Dim& dim : dims) all.push_back(dim.name);
+  return all;
+}
+
+std::vector<int64_t> dense_strides(const Type& type) {
+  std::vector<int64_t> strides(type.dims.size());
+  int64_t next = 1;
+  for (size_t i = type.dims.size(); i-- > 0; next *= type.dims[i].size) strides[i] = next;
+  return strides;
+}
+
 std::string Type::text() const { return fmt::format("{}[{}]", dtype_name(dtype), dims_text(dims)); }
 
 Result<void> check_type(const Type& type) {

@@ -43,8 +43,12 @@ struct Type {
   int64_t size_of(std::string_view name) const;  // which must be there
   Type with(DType other) const { return {other, dims}; }
   Type without(const std::vector<std::string>& names) const;
-  std::string text() const;  // "f32[batch=16, time=256]", "f32[]"
+  std::vector<std::string> names() const;  // of its dimensions, in order
+  std::string text() const;                // "f32[batch=16, time=256]", "f32[]"
 };
+
+// How far apart elements are along each dimension when they lie in order, without gaps.
+std::vector<int64_t> dense_strides(const Type& type);
 
 // No name twice, sizes of 1 and more, no more elements than an arena could hold, and a kind of
 // number that kernels compute with.

@@ -71,7 +71,6 @@ struct LoopStrides {
   std::vector<std::vector<int64_t>> inputs;
   std::vector<std::vector<int64_t>> outputs;
 };
-std::vector<int64_t> dense_strides(const Type& type);
 
 struct LoweringOptions {
   const LoopStrides* strides = nullptr;  // without, everything lies in order, without gaps

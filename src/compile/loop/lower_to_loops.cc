@@ -235,13 +235,6 @@ class Lowering {
 
 }  // namespace
 
-std::vector<int64_t> dense_strides(const Type& type) {
-  std::vector<int64_t> strides(type.dims.size());
-  int64_t next = 1;
-  for (size_t i = type.dims.size(); i-- > 0; next *= type.dims[i].size) strides[i] = next;
-  return strides;
-}
-
 Result<LoopKernel> lower_to_loops(const Graph& body, std::string name, LoweringOptions options) {
   return Lowering(body, std::move(name), options).run();
 }
