@@ -361,6 +361,22 @@ TEST_CASE("a death ends the waits of all others at once, and the next epoch work
       });
 }
 
+TEST_CASE("a call begun after a death names the dead too") {
+  SharedHost host(2);
+  host.run([&](Fabric& fabric) {
+    if (fabric.rank() == 1) {
+      host.die(1);
+      fabric.was_killed();
+      return;
+    }
+    while (fabric.lost().empty()) std::this_thread::yield();
+    const auto done = fabric.world()->run({.kind = CallKind::barrier});
+    REQUIRE(!done.has_value());
+    CHECK(done.error().code() == Code::unavailable);
+    CHECK(done.error().text() == "lost rank 1; join the next epoch");
+  });
+}
+
 TEST_CASE("a join that was given up is gone on with") {
   SharedHost host(2);
   std::thread other([&] {

@@ -63,6 +63,10 @@ TEST_CASE("generated kernels compute what operations say") {
   add("whole", "cast(%as_int) : f32[m=3, n=37]");
   add("total", "sum(%mul) {dims=[\"n\"]}");
   add("highest", "reduce_max(%mul) {dims=[\"n\"]}");
+  // What fills up a row's last vector must not be counted.
+  ops += "  %below = neg(%p)\n";
+  add("total_of_all", "sum(%p) {dims=[\"n\"]}");
+  add("highest_below", "reduce_max(%below) {dims=[\"n\"]}");
   ops += "  %b = broadcast(%total) : f32[m=3, n=37]\n";
   add("rest", "sub(%mul, %b)");
   add("column", "iota() {dim=\"n\"} : i32[m=3, n=37]");
