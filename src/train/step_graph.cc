@@ -15,8 +15,6 @@ namespace {
 constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kMostAtoms = 1 << 20;  // a step's program grows with them
 
-const Type kCounter{DType::i64, {}};
-
 // What a step's gradients are, whatever they were made of.
 struct Gradients {
   Tensor loss;
@@ -86,24 +84,20 @@ Result<std::shared_ptr<const Graph>> atom_body(Graph differentiated, const Model
   return std::make_shared<const Graph>(std::move(body));
 }
 
-// Data of all atoms in order. A model's own step, which its random numbers follow from, is
-// another one for each atom.
-std::vector<Tensor> atoms_data(Builder& b, const Model& model, int64_t atoms, const Tensor& step) {
+std::vector<Tensor> atoms_data(Builder& b, const Model& model, int64_t atoms) {
   std::vector<Tensor> data;
   for (const Input& input : model.graph.inputs) {
     if (input.role != InputRole::data) continue;
     Type type = model.graph.type(input.value);
     type.dims.insert(type.dims.begin(), {"atom", atoms});
-    data.push_back(input.name == "step"
-                       ? b.iota("atom", type) + step * static_cast<double>(atoms)
-                       : b.input(input.name, std::move(type)));
+    data.push_back(b.input(input.name, std::move(type)));
   }
   return data;
 }
 
 Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph> body,
-                     int64_t atoms, const Tensor& step) {
-  const std::vector<Tensor> data = atoms_data(b, model, atoms, step);
+                     int64_t atoms) {
+  const std::vector<Tensor> data = atoms_data(b, model, atoms);
   std::vector<Tensor> all{b.constant(0, {DType::f32, {}})};
   for (const Parameter& parameter : model.parameters)
     all.push_back(b.constant(0, parameter.type));
@@ -123,13 +117,14 @@ Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph
   return {.loss = sums[0] * (1.0 / static_cast<double>(atoms)), .of = {sums.begin() + 1, sums.end()}};
 }
 
-void add_optimizer(Builder& b, const Model& model, const Gradients& gradients, const Tensor& step,
+void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
                    const StepOptions& options) {
   b.at("");
   const double share = 1.0 / static_cast<double>(options.atoms);
   const Tensor norm =
       b.unary(OpKind::sqrt, b.squared_norm(gradients.of)) * share;
   const Tensor rate = b.input("rate", {DType::f32, {}});
+  const Tensor step = b.input("step", {DType::i64, {}});
   Tensor scale = b.constant(share, norm.type());
   if (options.max_norm > 0)
     scale = b.binary(OpKind::minimum, options.max_norm / (norm + kNormEpsilon),
@@ -155,11 +150,6 @@ void add_optimizer(Builder& b, const Model& model, const Gradients& gradients, c
   }
 }
 
-Tensor step_input(Builder& b) {
-  const Input* known = b.graph().input("step");
-  return known == nullptr ? b.input("step", kCounter) : b.tensor(known->value);
-}
-
 }  // namespace
 
 std::string first_moment_name(std::string_view parameter) {
@@ -178,16 +168,14 @@ Result<Graph> training_step(const Model& model, const StepOptions& options) {
   if (options.atoms == 1) {
     Builder b(std::move(differentiated));
     const Gradients gradients = take_gradients(b, model);
-    const Tensor step = step_input(b);
-    add_optimizer(b, model, gradients, step, options);
+    add_optimizer(b, model, gradients, options);
     return b.build();
   }
   TRY(auto body, atom_body(std::move(differentiated), model));
   Builder b(model.graph.name);
-  const Tensor step = step_input(b);
-  const Gradients gradients = fold_atoms(b, model, std::move(body), options.atoms, step);
+  const Gradients gradients = fold_atoms(b, model, std::move(body), options.atoms);
   if (b.error()) return fail(*b.error());
-  add_optimizer(b, model, gradients, step, options);
+  add_optimizer(b, model, gradients, options);
   return b.build();
 }
 
