@@ -203,13 +203,13 @@ def trace(
     if not isinstance(model, Module):
         refuse(f"nn.trace() takes a module or a method of one, not {type(model).__name__}")
     under_way = Trace(name or type(model).__name__.lower(), use, seed)
-    _declare(under_way, model)
     tensors = {}
     for each, given in inputs.items():
         if not isinstance(given, Input):
             refuse(f"input {each}: say what it is by nn.i32(batch=…, time=…) or nn.f32(…)")
         handle = under_way.make("input", each, given.dtype, list(given.dims.items()))
         tensors[each] = Tensor(under_way, handle)
+    _declare(under_way, model)
     with tracing(under_way):
         results = function(**tensors)
     only = "loss" if function is model else getattr(function, "__name__", "output")
