@@ -197,7 +197,7 @@ def trace(
 
     ``function`` is a module or a method of one: nn.trace(gpt, tokens=nn.i32(batch=8, time=256), …).
     It gets the inputs by name and returns a tensor, whose output is called "loss", or as the method
-    is; or a dictionary of tensors by name. With ``use="generate"`` nothing is dropped.
+    is; or a dictionary of tensors by name. With ``use="evaluate"`` or ``"generate"`` nothing is dropped.
     """
     model = getattr(function, "__self__", function)
     if not isinstance(model, Module):
