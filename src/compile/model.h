@@ -77,8 +77,12 @@ constexpr const char* kLayerDim = "layer";
 // What the model is traced for; its code is the same.
 enum class ModelUse : uint8_t {
   train,
-  generate,  // nothing is dropped
+  evaluate,  // nothing is dropped
+  generate,  // nor here
 };
+
+std::string_view use_name(ModelUse use);
+Result<ModelUse> use_named(std::string_view name);
 
 class ModelBuilder {
  public:
