@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "compile/model.h"
@@ -51,6 +52,16 @@ Tokens Tokens::of(std::vector<uint32_t> tokens, std::string name) {
   return made;
 }
 
+Tokens Tokens::part(uint64_t first, uint64_t count) const {
+  TUTTI_ASSERT(first <= size_ && count <= size_ - first, "within them");
+  Tokens some = *this;
+  const uint64_t before = first * (wide_ ? 4 : 2);
+  some.data_ += before;
+  some.first_ += first;
+  some.size_ = count;
+  return some;
+}
+
 Result<void> Tokens::read(uint64_t first, std::span<int32_t> into, uint32_t vocabulary) const {
   for (size_t i = 0; i < into.size(); ++i) {
     const uint32_t token = (*this)[first + i];
@@ -58,8 +69,8 @@ Result<void> Tokens::read(uint64_t first, std::span<int32_t> into, uint32_t voca
       return fail(Code::invalid,
                   "{}: token {} at place {} (byte {}) is outside of the vocabulary of {}: make the "
                   "file with the tokenizer of this model, or the model's vocabulary larger",
-                  name_, token, first + i, header_bytes_ + (first + i) * (wide_ ? 4 : 2),
-                  vocabulary);
+                  name_, token, first_ + first + i,
+                  header_bytes_ + (first_ + first + i) * (wide_ ? 4 : 2), vocabulary);
     into[i] = static_cast<int32_t>(token);
   }
   return {};

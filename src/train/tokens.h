@@ -19,6 +19,9 @@ class Tokens {
   static Tokens of(std::vector<uint16_t> tokens, std::string name);
   static Tokens of(std::vector<uint32_t> tokens, std::string name);
 
+  // Some of them, where they lie.
+  Tokens part(uint64_t first, uint64_t count) const;
+
   const std::string& name() const { return name_; }
   uint64_t size() const { return size_; }
   uint32_t operator[](uint64_t index) const {
@@ -35,6 +38,7 @@ class Tokens {
   uint64_t size_ = 0;
   bool wide_ = false;  // u32
   uint64_t header_bytes_ = 0;
+  uint64_t first_ = 0;  // of a part, in the whole
   const std::byte* data_ = nullptr;
   std::shared_ptr<void> keep_;  // what the data lie in
 };

@@ -166,6 +166,13 @@ TEST_CASE("tokens outside of the vocabulary are refused, with file and place") {
   REQUIRE_FALSE(checked.has_value());
   CHECK(checked.error().text().find("x.bin: token 50 at place 60 (byte 240)") !=
         std::string::npos);
+
+  const auto later = std::make_shared<const Tokens>(tokens->part(55, 20));
+  const auto again = TokenBatches(later, {.seed = 0, .vocabulary = 50}).check(inputs.tensors);
+  REQUIRE_FALSE(again.has_value());
+  CHECK(again.error().text().find("token 50 at place 60") != std::string::npos);
+  const auto end = std::make_shared<const Tokens>(tokens->part(61, 39));
+  CHECK(TokenBatches(end, {.seed = 0, .vocabulary = 50}).check(inputs.tensors).has_value());
 }
 
 TEST_CASE("texts too short for a sample, and models that want no tokens, are refused") {
