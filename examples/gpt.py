@@ -1,6 +1,6 @@
 """GPT-2 and its relatives: any number of layers, heads and widths.
 
-    tutti train examples/gpt.py --text=shakespeare.txt --preset=character --run.out=runs/a
+    tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
     tutti train examples/gpt.py --help
 
 Weights are called as in the published files ("h.0.attn.c_attn.weight"), so those can be read.
@@ -48,9 +48,9 @@ PRESETS["character"] = {
     "optim.rate.least": 1e-4,
     "optim.rate.warm_up": 100,
     "optim.beta2": 0.99,
-    "run.steps": 2000,
-    "run.batch": 12,
-    "run.context": 64,
+    "steps": 2000,
+    "batch": 12,
+    "context": 64,
 }
 
 DEVIATION = 0.02
@@ -159,14 +159,13 @@ class Optim:
 
 
 @dataclass
-class Config:
+class Config(tutti.Run):
     text: Path | None = None  # learn from this text …
     tokenizer: str = "char"  # … as char, byte, bpe:FILE or bpe:N tokens
     train: Path | None = None  # or from this file of tokens, model.vocabulary of them, …
     validation: Path | None = None  # … held against this one
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: Optim = field(default_factory=Optim)
-    run: tutti.Run = field(default_factory=tutti.Run)
 
 
 def load_data(config: Config) -> tutti.data.Data:
@@ -182,7 +181,7 @@ def main() -> None:
     config = tutti.configure(Config, presets=PRESETS)
     try:
         data = load_data(config)
-        sizes = {"vocabulary": data.vocabulary, "context": config.run.context}
+        sizes = {"vocabulary": data.vocabulary, "context": config.context}
         config = replace(config, model=replace(config.model, **sizes))
         made = config.optim
         optim = tutti.optim.AdamW(
@@ -192,7 +191,7 @@ def main() -> None:
             max_norm=made.max_norm,
         )
         model = GPT(config.model)
-        tutti.Trainer(model, data=data, optim=optim, run=config.run, config=config).fit()
+        tutti.Trainer(model, data=data, optim=optim, run=config).fit()
     except tutti.Error as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
 

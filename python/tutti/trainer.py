@@ -37,7 +37,7 @@ _LINE_SECONDS = 1.0
 
 @dataclass
 class Run:
-    """How long a model is trained and on how much at a time; can be a part of a configuration."""
+    """How long a model is trained, and on how much at a time; configurations may inherit it."""
 
     steps: int = 1000
     batch: int = 16  # samples a step
@@ -112,16 +112,14 @@ class Trainer:
         data: Data,
         optim: AdamW | None = None,
         run: Run | None = None,
-        config: Any = None,
         **options: Any,
     ) -> None:
         """``options`` are those of Run, if none is given: steps=…, batch=…, out=….
 
-        ``config`` is saved with the run: the dataclass that all of it was made of.
+        A ``run`` may be of a class that has more keys than Run: all of them are saved with it.
         """
         self.run = _run_of(run, options)
         self.data = data
-        self.config = config
         atom = self.run.batch if self.run.atom is None else self.run.atom
         if atom < 1 or self.run.batch < 1 or self.run.batch % atom:
             raise Error(
@@ -288,8 +286,7 @@ class Trainer:
         if file is None:
             return None
         file.parent.mkdir(parents=True, exist_ok=True)
-        if self.config is not None:
-            save_config(self.config, file.parent / "config.toml")
+        save_config(self.run, file.parent / "config.toml")
         if self.data.tokenizer is not None:
             self.data.tokenizer.save(file.parent / "tokenizer.json")
         return file.open("a" if self.steps_done else "w")

@@ -28,7 +28,7 @@ def keys_of(kind: type, prefix: str = "", base: Any = MISSING) -> list[Key]:
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Error(f"{getattr(kind, '__name__', kind)!r} is not a dataclass", "invalid")
     hints = typing.get_type_hints(kind)
-    comments = _comments(kind)
+    comments = {key: text for each in reversed(kind.__mro__) for key, text in _comments(each).items()}
     keys: list[Key] = []
     for field in dataclasses.fields(kind):
         if not field.init:
@@ -69,6 +69,8 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def _comments(kind: type) -> dict[str, str]:
     """What stands after # in the line of a field, or alone in the lines above it."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):
