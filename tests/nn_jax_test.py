@@ -1,4 +1,4 @@
-"""Models of tutti.nn compute what JAX does: loss and gradients, compiled, by one and two threads."""
+"""Models of tutti.nn compute what JAX does, loss and gradients, compiled for one or two threads."""
 
 import jax
 import jax.numpy as jnp
