@@ -1,6 +1,8 @@
 """How weights are trained: plain data, which the trainer hands to C++.
 
     optim.AdamW(rate=optim.cosine(6e-4, warm_up=100, least=6e-5), decay=0.1, max_norm=1.0)
+
+Rates are functions of the step alone.
 """
 
 import math

@@ -261,6 +261,8 @@ class _Reader:
             self.mistakes.append(f"{before}{dashes}{name}: {wrong} ({type_name(key.kind)})")
 
     def _near(self, name: str, dashes: str = "") -> str:
-        ends = [key for key in self.keys if key.endswith(f".{name}")]
-        near = ends[0] if len(ends) == 1 else _core.suggest(name, list(self.keys))
-        return f"; did you mean {dashes}{near}?" if near else "; --help lists them"
+        near = [key for key in self.keys if key.endswith(f".{name}")][:3]
+        if not near and (one := _core.suggest(name, list(self.keys))):
+            near = [one]
+        words = " or ".join(f"{dashes}{each}" for each in near)
+        return f"; did you mean {words}?" if near else "; --help lists them"

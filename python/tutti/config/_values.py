@@ -30,9 +30,9 @@ def is_optional(kind: Any) -> bool:
 
 
 def inner_of(kind: Any) -> Any:
-    """T of T | None."""
+    """T of T | None; of a choice between several types none."""
     inside = [each for each in get_args(kind) if each is not type(None)]
-    return inside[0] if len(inside) == 1 else Union[tuple(inside)]
+    return inside[0] if len(inside) == 1 else None
 
 
 def is_supported(kind: Any) -> bool:
