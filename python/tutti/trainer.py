@@ -81,7 +81,9 @@ class _Printer:
     def __post_init__(self) -> None:
         self.live = self.out.isatty() and not self.json
 
-    def event(self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False) -> None:
+    def event(
+        self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
+    ) -> None:
         """``passing``: a line like the one before it, of which not all need to be seen."""
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
