@@ -93,7 +93,7 @@ class Builder {
   Tensor input(std::string name, Type type);
   Tensor state(std::string name, Type type);
   void output(std::string name, const Tensor& value);
-  // The graph until now; the Builder is empty after it.
+  // The graph until now. Tensors keep their types; nothing is to be added after it.
   Result<Graph> build();
   const std::optional<Error>& error() const { return error_; }
   void refuse(Error error);  // as a mistake of an operation is
@@ -146,6 +146,12 @@ class Builder {
                                                  const std::vector<Tensor>& parts)>;
   std::vector<Tensor> repeat(const RepeatOptions& options, const std::vector<Tensor>& carried,
                              const std::vector<Tensor>& sliced, const Body& body);
+  // The same in steps. The body's builder may be asked for a further part at any time; carried
+  // values that are not to be returned anew are returned as they are.
+  std::unique_ptr<Builder> open_body(RepeatOptions options, const std::vector<Tensor>& carried);
+  std::vector<Tensor> carried();     // of a body: as its rounds see them
+  Tensor part(const Tensor& outer);  // of a body: what its round sees of a tensor outside of it
+  std::vector<Tensor> close_body(Builder& body, const std::vector<Tensor>& returned);
 
   // Any operation, as it is in the graph.
   std::vector<Tensor> add(OpKind kind, const std::vector<Tensor>& operands, Attributes attributes,
@@ -159,6 +165,11 @@ class Builder {
 
  private:
   friend class Tensor;
+  // A tensor of a builder around this one, and the input that stands for it here.
+  struct Taken {
+    Tensor outer;
+    ValueId inside;
+  };
   Tensor one(OpKind kind, const std::vector<Tensor>& operands, Attributes attributes,
              const Type* given = nullptr) {
     const auto made = add(kind, operands, std::move(attributes), given);
@@ -174,7 +185,11 @@ class Builder {
   std::optional<Error> error_;
   Builder* around_ = nullptr;
   // Of the builder around, in the order in which they were used.
-  std::vector<Tensor> captured_;
+  std::vector<Taken> captured_;
+  // Of the body of a repeat.
+  RepeatOptions rounds_{.count = 1};
+  std::vector<Taken> carried_;
+  std::vector<Taken> parts_;
 };
 
 }  // namespace tutti
