@@ -9,7 +9,9 @@
 #include "base/version.h"
 #include "cluster.h"
 #include "fabric.h"
+#include "model.h"
 #include "plan.h"
+#include "program.h"
 #include "raise.h"
 #include "record.h"
 #include "vault.h"
@@ -63,4 +65,6 @@ NB_MODULE(_core, module) {
   bind_plan(module);
   bind_fabric(module);
   bind_vault(module);
+  bind_model(module);
+  bind_program(module);
 }

@@ -9,8 +9,9 @@ from tutti._core import version as __version__
 from tutti._error import Error
 
 if TYPE_CHECKING:
-    from tutti import cluster, exchange, record
+    from tutti import cluster, config, exchange, nn, optim, record
     from tutti.cluster import Cluster, Job, Role
+    from tutti.config import configure
 
 __all__ = [
     "Cluster",
@@ -21,10 +22,14 @@ __all__ = [
     "Role",
     "__version__",
     "cluster",
+    "config",
+    "configure",
     "control",
     "exchange",
     "fabric",
     "hash64",
+    "nn",
+    "optim",
     "parse_duration",
     "record",
     "vault",
@@ -32,8 +37,8 @@ __all__ = [
 
 # Ranks start by the dozen and few of them need these, which take longer to import than the rest:
 # they come when they are first asked for.
-_LATER = {name: name for name in ("cluster", "exchange", "record")}
-_LATER |= dict.fromkeys(("Cluster", "Job", "Role"), "cluster")
+_LATER = {name: name for name in ("cluster", "config", "exchange", "nn", "optim", "record")}
+_LATER |= dict.fromkeys(("Cluster", "Job", "Role"), "cluster") | {"configure": "config"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,30 +2,39 @@
 
 namespace tutti {
 
-// Only what is elementary in IEEE 754 (the file is compiled without contraction), so that every
-// instruction set gives the same bits. Polynomials: exp and log as in Cephes; erf fitted, within
-// 2e-7 of the true value.
-const char* const kCPrelude = R"(typedef float vf __attribute__((vector_size(64)));
-typedef int vi __attribute__((vector_size(64)));
-typedef unsigned vu __attribute__((vector_size(64)));
-typedef long long vl __attribute__((vector_size(128)));
-typedef unsigned short vh __attribute__((vector_size(32)));
-typedef unsigned char vb __attribute__((vector_size(16)));
-typedef _Float16 vhf __attribute__((vector_size(32)));
-typedef float vf_any __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int vi_any __attribute__((vector_size(64), aligned(4), may_alias));
-typedef unsigned vu_any __attribute__((vector_size(64), aligned(4), may_alias));
-typedef long long vl_any __attribute__((vector_size(128), aligned(8), may_alias));
-typedef unsigned short vh_any __attribute__((vector_size(32), aligned(2), may_alias));
-typedef unsigned char vb_any __attribute__((vector_size(16), aligned(1), may_alias));
-typedef _Float16 vhf_any __attribute__((vector_size(32), aligned(2), may_alias));
+// Only what is elementary in IEEE 754, and multiply-adds where they are written, so that every
+// instruction set gives the same bits. Vectors are as wide as registers: wider ones are compared
+// element by element by gcc 12. Polynomials: exp and log as in Cephes; erf fitted, within 4e-7 of
+// the true value.
+const char* const kCPrelude = R"(#if defined(__AVX512F__)
+#define LANES 16
+#define LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#elif defined(__AVX2__)
+#define LANES 8
+#define LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7
+#else
+#define LANES 4
+#define LANE_NUMBERS 0, 1, 2, 3
+#endif
+#define PARTS (16 / LANES)
+#define VECTOR(name, type)                                     \
+  typedef type name __attribute__((vector_size(LANES * sizeof(type)))); \
+  typedef type name##_any                                      \
+      __attribute__((vector_size(LANES * sizeof(type)), aligned(sizeof(type)), may_alias));
+VECTOR(vf, float)
+VECTOR(vi, int)
+VECTOR(vu, unsigned)
+VECTOR(vl, long long)
+VECTOR(vh, unsigned short)
+VECTOR(vb, unsigned char)
+VECTOR(vhf, _Float16)
 #define INLINE static inline __attribute__((always_inline))
 #define INFINITE __builtin_inff()
 INLINE vf splat_f(float x) { return x - (vf){0}; }
 INLINE vi splat_i(int x) { return x - (vi){0}; }
 INLINE vu splat_u(unsigned x) { return x - (vu){0}; }
 INLINE vl splat_l(long long x) { return x - (vl){0}; }
-static const vi lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const vi lanes = {LANE_NUMBERS};
 INLINE vf pick_f(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
 INLINE vi pick_i(vi m, vi a, vi b) { return (m & a) | (~m & b); }
 INLINE vu pick_u(vi m, vu a, vu b) { return ((vu)m & a) | (~(vu)m & b); }
@@ -67,47 +76,71 @@ INLINE vh to_bf16(vf x) {
   vu quiet = (u >> 16) | 0x40;
   return __builtin_convertvector(pick_u(x != x, quiet, near), vh);
 }
-INLINE float sum_lanes(vf v) {
-  float a[8], b[4];
-  for (int i = 0; i < 8; ++i) a[i] = v[i] + v[i + 8];
-  for (int i = 0; i < 4; ++i) b[i] = a[i] + a[i + 4];
-  return (b[0] + b[2]) + (b[1] + b[3]);
+INLINE float sum_lanes(const vf* v) {
+  float a[16], b[8], c[4];
+  for (int i = 0; i < 16; ++i) a[i] = v[i / LANES][i % LANES];
+  for (int i = 0; i < 8; ++i) b[i] = a[i] + a[i + 8];
+  for (int i = 0; i < 4; ++i) c[i] = b[i] + b[i + 4];
+  return (c[0] + c[2]) + (c[1] + c[3]);
 }
 INLINE vf max_f(vf a, vf b) { return pick_f((a > b) | (a != a), a, b); }
 INLINE vf min_f(vf a, vf b) { return pick_f((a < b) | (a != a), a, b); }
-INLINE float max_lanes(vf v) {
-  float m = v[0];
-  for (int i = 1; i < 16; ++i) m = (m > v[i]) | (m != m) ? m : v[i];
+INLINE float max_lanes(const vf* v) {
+  float m = v[0][0];
+  for (int i = 1; i < 16; ++i) {
+    float x = v[i / LANES][i % LANES];
+    m = (m > x) | (m != m) ? m : x;
+  }
   return m;
 }
+#if defined(__has_builtin) && __has_builtin(__builtin_elementwise_fma)
+INLINE vf fma_f(vf a, vf b, vf c) { return __builtin_elementwise_fma(a, b, c); }
+#elif LANES == 16
+INLINE vf fma_f(vf a, vf b, vf c) {
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4);
+}
+#elif LANES == 8
+INLINE vf fma_f(vf a, vf b, vf c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+#else
+INLINE vf fma_f(vf a, vf b, vf c) {
+  for (int i = 0; i < LANES; ++i) a[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return a;
+}
+#endif
 INLINE vf abs_f(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vf floor_f(vf x) {
-  for (int i = 0; i < 16; ++i) x[i] = __builtin_floorf(x[i]);
-  return x;
+  vf cut = __builtin_convertvector(__builtin_convertvector(x, vi), vf);
+  vf low = cut - pick_f(cut > x, splat_f(1), splat_f(0));
+  low = (vf)((vi)low | ((vi)x & (int)0x80000000));
+  return pick_f(abs_f(x) < 8388608.0f, low, x);
 }
 INLINE vf sqrt_f(vf x) {
-  for (int i = 0; i < 16; ++i) x[i] = __builtin_sqrtf(x[i]);
+  for (int i = 0; i < LANES; ++i) x[i] = __builtin_sqrtf(x[i]);
   return x;
 }
 INLINE vf pow_f(vf x, vf y) {
-  for (int i = 0; i < 16; ++i) x[i] = __builtin_powf(x[i], y[i]);
+  for (int i = 0; i < LANES; ++i) x[i] = __builtin_powf(x[i], y[i]);
   return x;
 }
 INLINE vf sign_f(vf x) {
   return pick_f(x > 0.0f, splat_f(1), pick_f(x < 0.0f, splat_f(-1), x));
 }
 INLINE vf exp_f(vf x) {
-  vf in = min_f(max_f(x, splat_f(-104)), splat_f(89));
-  vf n = floor_f(in * 1.44269504088896341f + 0.5f);
-  vf r = in - n * 0.693359375f - n * -2.12194440e-4f;
+  vf in = pick_f(x < -104.0f, splat_f(-104), x);
+  in = pick_f(in > 89.0f, splat_f(89), in);
+  // Adding 1.5 * 2^23 rounds, and leaves the whole number in the lowest bits.
+  vf moved = fma_f(in, splat_f(1.44269504088896341f), splat_f(12582912));
+  vf n = moved - 12582912.0f;
+  vf r = fma_f(n, splat_f(-0.693359375f), in);
+  r = fma_f(n, splat_f(2.12194440e-4f), r);
   vf y = splat_f(1.9875691500e-4f);
-  y = y * r + 1.3981999507e-3f;
-  y = y * r + 8.3334519073e-3f;
-  y = y * r + 4.1665795894e-2f;
-  y = y * r + 1.6666665459e-1f;
-  y = y * r + 5.0000001201e-1f;
-  y = y * (r * r) + r + 1.0f;
-  vi whole = __builtin_convertvector(n, vi);
+  y = fma_f(y, r, splat_f(1.3981999507e-3f));
+  y = fma_f(y, r, splat_f(8.3334519073e-3f));
+  y = fma_f(y, r, splat_f(4.1665795894e-2f));
+  y = fma_f(y, r, splat_f(1.6666665459e-1f));
+  y = fma_f(y, r, splat_f(5.0000001201e-1f));
+  y = fma_f(y, r * r, r) + 1.0f;
+  vi whole = (vi)moved - 0x4b400000;
   vi half = whole >> 1;
   return y * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
 }
@@ -122,14 +155,14 @@ INLINE vf log_f(vf x) {
   m = m + pick_f(low, m, splat_f(0)) - 1.0f;
   vf z = m * m;
   vf y = splat_f(7.0376836292e-2f);
-  y = y * m - 1.1514610310e-1f;
-  y = y * m + 1.1676998740e-1f;
-  y = y * m - 1.2420140846e-1f;
-  y = y * m + 1.4249322787e-1f;
-  y = y * m - 1.6668057665e-1f;
-  y = y * m + 2.0000714765e-1f;
-  y = y * m - 2.4999993993e-1f;
-  y = y * m + 3.3333331174e-1f;
+  y = fma_f(y, m, splat_f(-1.1514610310e-1f));
+  y = fma_f(y, m, splat_f(1.1676998740e-1f));
+  y = fma_f(y, m, splat_f(-1.2420140846e-1f));
+  y = fma_f(y, m, splat_f(1.4249322787e-1f));
+  y = fma_f(y, m, splat_f(-1.6668057665e-1f));
+  y = fma_f(y, m, splat_f(2.0000714765e-1f));
+  y = fma_f(y, m, splat_f(-2.4999993993e-1f));
+  y = fma_f(y, m, splat_f(3.3333331174e-1f));
   y = y * m * z + e * -2.12194440e-4f - 0.5f * z;
   y = m + y + e * 0.693359375f;
   y = pick_f(x == 0.0f, splat_f(-INFINITE), y);
@@ -140,41 +173,34 @@ INLINE vf tanh_f(vf x) {
   vf a = abs_f(x);
   vf z = x * x;
   vf y = splat_f(-5.70498872745e-3f);
-  y = y * z + 2.06390887954e-2f;
-  y = y * z - 5.37397155531e-2f;
-  y = y * z + 1.33314422036e-1f;
-  y = y * z - 3.33332819422e-1f;
-  vf near = y * z * x + x;
+  y = fma_f(y, z, splat_f(2.06390887954e-2f));
+  y = fma_f(y, z, splat_f(-5.37397155531e-2f));
+  y = fma_f(y, z, splat_f(1.33314422036e-1f));
+  y = fma_f(y, z, splat_f(-3.33332819422e-1f));
+  vf near = fma_f(y * z, x, x);
   vf far = 1.0f - 2.0f / (exp_f(a + a) + 1.0f);
   far = (vf)((vi)far | ((vi)x & (int)0x80000000));
   return pick_f(a < 0.625f, near, far);
 }
 INLINE vf erf_f(vf x) {
-  vf a = abs_f(x);
-  vf z = x * x;
-  vf y = splat_f(-9.673590284364764e-06f);
-  y = y * z + 0.00011268253729213029f;
-  y = y * z - 0.0008484396385028958f;
-  y = y * z + 0.005221053492277861f;
-  y = y * z - 0.026865437626838684f;
-  y = y * z + 0.11283782869577408f;
-  y = y * z - 0.37612637877464294f;
-  y = y * z + 1.128379225730896f;
-  vf near = y * x;
-  vf t = min_f(a, splat_f(4.1f));
-  vf q = splat_f(1.5714821302026394e-06f);
-  q = q * t - 4.476286267163232e-05f;
-  q = q * t + 0.0005859133088961244f;
-  q = q * t - 0.0047086793929338455f;
-  q = q * t + 0.026276718825101852f;
-  q = q * t - 0.10982606559991837f;
-  q = q * t - 0.6320961713790894f;
-  q = q * t - 1.1300748586654663f;
-  q = q * t + 0.0002808104909490794f;
-  vf far = 1.0f - exp_f(q);
-  far = (vf)((vi)far | ((vi)x & (int)0x80000000));
-  vf out = pick_f(a < 1.0f, near, far);
-  return pick_f(x != x, x, out);
+  vf in = pick_f(x < -3.925f, splat_f(-3.925f), x);
+  in = pick_f(in > 3.925f, splat_f(3.925f), in);
+  vf z = in * in;
+  vf y = splat_f(2.046048848569626e-06f);
+  y = fma_f(y, z, splat_f(0.0002848402364179492f));
+  y = fma_f(y, z, splat_f(0.0037724152207374573f));
+  y = fma_f(y, z, splat_f(0.05276888608932495f));
+  y = fma_f(y, z, splat_f(0.19059064984321594f));
+  y = fma_f(y, z, splat_f(1.1283791065216064f));
+  vf q = splat_f(3.804782318184152e-05f);
+  q = fma_f(q, z, splat_f(0.0011638244614005089f));
+  q = fma_f(q, z, splat_f(0.014982929453253746f));
+  q = fma_f(q, z, splat_f(0.11418143659830093f));
+  q = fma_f(q, z, splat_f(0.5022392868995667f));
+  q = fma_f(q, z, splat_f(1.0f));
+  y = in * y / q;
+  y = pick_f(y < -1.0f, splat_f(-1), y);
+  return pick_f(y > 1.0f, splat_f(1), y);
 }
 INLINE vf sin_of(vf x, int quarter) {
   vf n = floor_f(x * 0.636619772367581343f + 0.5f);

@@ -112,7 +112,7 @@ class KernelText {
     switch (node.op) {
       case LoopOp::load:
         line(2, "const v{} n{} = {};", w.vector, place,
-             widened(node.dtype, fmt::format("load_far_{}(p{}, 0, 16)", w.load, node.index)));
+             widened(node.dtype, fmt::format("load_far_{}(p{}, 0, LANES)", w.load, node.index)));
         return;
       case LoopOp::store:
         line(2, "store_part_{}(p{}, {}, 1);", w.load, node.index,
@@ -122,20 +122,27 @@ class KernelText {
     }
   }
 
-  // Whole vectors first, then what is left of the row.
+  // Sixteen columns at a time, in as many vectors as they take, then what is left of the row.
   void loop(uint32_t stage) {
     const auto places = kernel_.in_loop(stage);
     for (const uint32_t place : places) {
       const LoopNode& node = kernel_.nodes[place];
-      if (node.op == LoopOp::sum) line(2, "vf s{} = splat_f(0);", place);
-      if (node.op == LoopOp::max) line(2, "vf s{} = splat_f(-INFINITE);", place);
+      if (node.op != LoopOp::sum && node.op != LoopOp::max) continue;
+      line(2, "vf s{}[PARTS];", place);
+      line(2, "for (int h = 0; h < PARTS; ++h) s{}[h] = splat_f({});", place,
+           node.op == LoopOp::sum ? "0" : "-INFINITE");
     }
-    line(2, "long c{} = first_column;", stage);
-    line(2, "for (; c{0} + 16 <= end_column; c{0} += 16) {{", stage);
+    line(2, "long first{} = first_column;", stage);
+    line(2, "for (; first{0} + 16 <= end_column; first{0} += 16) {{", stage);
+    line(3, "for (int h = 0; h < PARTS; ++h) {{");
+    line(4, "const long c{0} = first{0} + h * LANES;", stage);
     for (const uint32_t place : places) column_node(place, stage, false);
+    line(3, "}}");
     line(2, "}}");
-    line(2, "if (c{} < end_column) {{", stage);
-    line(3, "const long some = end_column - c{};", stage);
+    line(2, "for (int h = 0; h < PARTS && first{} + h * LANES < end_column; ++h) {{", stage);
+    line(3, "const long c{0} = first{0} + h * LANES;", stage);
+    line(3, "const long left = end_column - c{};", stage);
+    line(3, "const long some = left < LANES ? left : LANES;");
     for (const uint32_t place : places) column_node(place, stage, true);
     line(2, "}}");
     for (const uint32_t place : places) {
@@ -148,36 +155,37 @@ class KernelText {
   void column_node(uint32_t place, uint32_t stage, bool part) {
     const LoopNode& node = kernel_.nodes[place];
     const Words w = words(node.dtype);
+    const int depth = part ? 3 : 4;
     switch (node.op) {
       case LoopOp::load:
-        line(3, "const v{} n{} = {};", w.vector, place,
+        line(depth, "const v{} n{} = {};", w.vector, place,
              widened(node.dtype, transfer("load", node, stage, part, "")));
         return;
       case LoopOp::store:
-        line(3, "{};",
+        line(depth, "{};",
              transfer("store", node, stage, part,
                       ", " + narrowed(node.dtype, fmt::format("n{}", node.operands[0]))));
         return;
       case LoopOp::index:
-        line(3, "const v{} n{} = {};", w.vector, place,
+        line(depth, "const v{} n{} = {};", w.vector, place,
              from_int(node.dtype, fmt::format("(splat_i((int)c{}) + lanes)", stage)));
         return;
       case LoopOp::random:
-        line(3, "const vu n{} = random_u({}ull, *p{}, row * {} + c{}, {});", place, node.key,
-             node.index, kernel_.columns, stage, part ? "some" : "16");
+        line(depth, "const vu n{} = random_u({}ull, *p{}, row * {} + c{}, {});", place, node.key,
+             node.index, kernel_.columns, stage, part ? "some" : "LANES");
         return;
       case LoopOp::sum:
       case LoopOp::max: {
         const char* join =
-            node.op == LoopOp::sum ? "s{0} = s{0} + {1};" : "s{0} = max_f(s{0}, {1});";
+            node.op == LoopOp::sum ? "s{0}[h] = s{0}[h] + {1};" : "s{0}[h] = max_f(s{0}[h], {1});";
         std::string term = fmt::format("n{}", node.operands[0]);
         if (part)
           term = fmt::format("pick_f(lanes < (int)some, {}, splat_f({}))", term,
                              node.op == LoopOp::sum ? "0" : "-INFINITE");
-        line(3, "{}", fmt::format(fmt::runtime(join), place, term));
+        line(depth, "{}", fmt::format(fmt::runtime(join), place, term));
         return;
       }
-      default: line(3, "const v{} n{} = {};", w.vector, place, value(place)); return;
+      default: line(depth, "const v{} n{} = {};", w.vector, place, value(place)); return;
     }
   }
 
@@ -190,7 +198,7 @@ class KernelText {
                                 stored)
                   : fmt::format("{}_{}(p{} + c{}{})", verb, kind, node.index, stage, stored);
     return fmt::format("{}_far_{}(p{} + c{} * {}{}, {}, {})", verb, kind, node.index, stage,
-                       access.column_stride, stored, access.column_stride, part ? "some" : "16");
+                       access.column_stride, stored, access.column_stride, part ? "some" : "LANES");
   }
 
   static std::string from_int(DType dtype, const std::string& value) {

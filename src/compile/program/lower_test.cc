@@ -98,3 +98,14 @@ TEST_CASE("a small GPT's loss and gradients are the same as a program") {
   REQUIRE(deeper.has_value());
   CHECK(deeper->loops.size() == program.loops.size());
 }
+
+TEST_CASE("random bits of two streams, and of a step that is computed, stay apart") {
+  check_program(graph_of(R"(graph g(%s: i64[]) {
+    %a = random(%s) {seed=1, stream="a"} : u32[n=5]
+    %b = random(%s) {seed=1, stream="b"} : u32[n=5]
+    %two = constant() {value=2.0} : i64[]
+    %t = mul(%s, %two)
+    %c = random(%t) {seed=1, stream="a"} : u32[n=5]
+    return %a as "a", %b as "b", %c as "c"
+  })"));
+}

@@ -39,8 +39,8 @@ class SharedObject final : public NativeCode {
 std::string instructions_of_this_processor() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -mf16c";
-  if (__builtin_cpu_supports("avx2")) return "-mavx2 -mf16c";
+    return "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -mfma -mf16c";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "-mavx2 -mfma -mf16c";
   return "-msse4.1";
 }
 
