@@ -1,13 +1,19 @@
 """GPT-2 and its relatives: any number of layers, heads and widths.
 
+    tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
+    tutti train examples/gpt.py --help
+
 Weights are called as in the published files ("h.0.attn.c_attn.weight"), so those can be read.
-examples/gpt.cc is the same model in C++.
+examples/gpt.cc is the same model in C++, and its training has the same bits.
 """
 
 import math
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
+import tutti
 from tutti import nn
 
 
@@ -30,6 +36,21 @@ PRESETS = {
     "gpt2-medium": {"model.layers": 24, "model.heads": 16, "model.width": 1024},
     "gpt2-large": {"model.layers": 36, "model.heads": 20, "model.width": 1280},
     "gpt2-xl": {"model.layers": 48, "model.heads": 25, "model.width": 1600},
+}
+
+# nanoGPT's settings for a small text on a small machine.
+PRESETS["character"] = {
+    "model.layers": 4,
+    "model.heads": 4,
+    "model.width": 128,
+    "model.bias": False,
+    "optim.rate.rate": 1e-3,
+    "optim.rate.least": 1e-4,
+    "optim.rate.warm_up": 100,
+    "optim.beta2": 0.99,
+    "steps": 2000,
+    "batch": 12,
+    "context": 64,
 }
 
 DEVIATION = 0.02
@@ -122,3 +143,58 @@ class GPT(nn.Module):
         """The mean loss of a batch."""
         x = self.features(tokens)
         return nn.cross_entropy(x, self.head(), targets, over="embed").mean()
+
+
+@dataclass
+class Optim:
+    """AdamW."""
+
+    rate: tutti.optim.Schedule = field(
+        default_factory=lambda: tutti.optim.cosine(6e-4, least=6e-5, warm_up=100)
+    )
+    beta1: float = 0.9
+    beta2: float = 0.95
+    decay: float = 0.1
+    max_norm: float = 1.0  # gradients longer than this are scaled down to it; 0: never
+
+
+@dataclass
+class Config(tutti.Run):
+    text: Path | None = None  # learn from this text …
+    tokenizer: str = "char"  # … as char, byte, bpe:FILE or bpe:N tokens
+    train: Path | None = None  # or from this file of tokens, model.vocabulary of them, …
+    validation: Path | None = None  # … held against this one
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: Optim = field(default_factory=Optim)
+
+
+def load_data(config: Config) -> tutti.data.Data:
+    if config.text is not None:
+        return tutti.data.text(config.text, tokenizer=config.tokenizer)
+    if config.train is None:
+        raise tutti.Error("say what to learn from: --text=FILE or --train=TOKENS", "invalid")
+    vocabulary = config.model.vocabulary
+    return tutti.data.tokens(config.train, config.validation, vocabulary=vocabulary)
+
+
+def main() -> None:
+    config = tutti.configure(Config, presets=PRESETS)
+    try:
+        data = load_data(config)
+        sizes = {"vocabulary": data.vocabulary, "context": config.context}
+        config = replace(config, model=replace(config.model, **sizes))
+        made = config.optim
+        optim = tutti.optim.AdamW(
+            made.rate,
+            betas=(made.beta1, made.beta2),
+            decay=made.decay,
+            max_norm=made.max_norm,
+        )
+        model = GPT(config.model)
+        tutti.Trainer(model, data=data, optim=optim, run=config).fit()
+    except tutti.Error as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@
 #include "program.h"
 #include "raise.h"
 #include "record.h"
+#include "trainer.h"
 #include "vault.h"
 
 namespace nb = nanobind;
@@ -67,4 +68,5 @@ NB_MODULE(_core, module) {
   bind_vault(module);
   bind_model(module);
   bind_program(module);
+  bind_trainer(module);
 }

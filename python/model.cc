@@ -29,7 +29,6 @@ using tutti::Error;
 using tutti::Graph;
 using tutti::Model;
 using tutti::ModelBuilder;
-using tutti::ModelUse;
 using tutti::OpKind;
 using tutti::Parameter;
 
@@ -66,10 +65,8 @@ using Tensors = std::vector<ModelTensor>;
 class PythonBuilder {
  public:
   PythonBuilder(std::string name, const std::string& use, int64_t seed) {
-    if (use != "train" && use != "generate")
-      raise(Error(Code::invalid, "a model's use is 'train' or 'generate', not '" + use + "'"));
-    model_ = std::make_shared<ModelBuilder>(
-        std::move(name), use == "train" ? ModelUse::train : ModelUse::generate, seed);
+    model_ = std::make_shared<ModelBuilder>(std::move(name),
+                                            value_or_raise(tutti::use_named(use)), seed);
   }
 
   ModelBuilder& model() { return *model_; }

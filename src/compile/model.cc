@@ -19,6 +19,21 @@ std::string_view init_name(InitKind kind) {
   return "?";
 }
 
+std::string_view use_name(ModelUse use) {
+  switch (use) {
+    case ModelUse::train: return "train";
+    case ModelUse::evaluate: return "evaluate";
+    case ModelUse::generate: return "generate";
+  }
+  return "?";
+}
+
+Result<ModelUse> use_named(std::string_view name) {
+  for (const ModelUse use : {ModelUse::train, ModelUse::evaluate, ModelUse::generate})
+    if (use_name(use) == name) return use;
+  return fail(Code::invalid, "a model is used to train, evaluate or generate, not to '{}'", name);
+}
+
 std::string layer_name(std::string_view name, int64_t layer) {
   std::string whole(name);
   if (const size_t star = whole.find('*'); star != std::string::npos)

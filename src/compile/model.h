@@ -77,7 +77,8 @@ constexpr const char* kLayerDim = "layer";
 // What the model is traced for; its code is the same.
 enum class ModelUse : uint8_t {
   train,
-  generate,  // nothing is dropped
+  evaluate,  // nothing is dropped
+  generate,  // nor here
 };
 
 // A model that is given its sequences piece by piece keeps their keys and values in caches, which
@@ -91,6 +92,9 @@ struct CacheShape {
 constexpr const char* kBatchDim = "batch";
 constexpr const char* kPositionInput = "position";
 constexpr const char* kCachePrefix = "cache/";  // of the names of caches
+
+std::string_view use_name(ModelUse use);
+Result<ModelUse> use_named(std::string_view name);
 
 class ModelBuilder {
  public:

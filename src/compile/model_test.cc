@@ -150,7 +150,7 @@ TEST_CASE("what is wrong with a model is told with its line") {
   }
 }
 
-TEST_CASE("dropout leaves out others in each layer and batch, and nothing when generating") {
+TEST_CASE("dropout leaves out others in each layer and batch, and nothing unless training") {
   const auto with = [](ModelUse use) {
     ModelBuilder m("g", use, 7);
     const Tensor x = m.input("x", {DType::f32, {{"n", 1000}}});
@@ -183,4 +183,8 @@ TEST_CASE("dropout leaves out others in each layer and batch, and nothing when g
   CHECK(first[1].values[static_cast<size_t>(std::ranges::max_element(first[1].values) -
                                             first[1].values.begin())] == doctest::Approx(4.0 / 3));
   CHECK(with(ModelUse::generate).graph.input(kDrawInput) == nullptr);
+  CHECK(with(ModelUse::evaluate).graph.input(kDrawInput) == nullptr);
+  CHECK(use_named("evaluate") == ModelUse::evaluate);
+  CHECK(use_named("serve").error().text() ==
+        "a model is used to train, evaluate or generate, not to 'serve'");
 }

@@ -3,46 +3,51 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tutti.nn._tensor import Number, Operand, Tensor, Value, _binary, as_tensor, constant, make
+from tutti.nn._tensor import (
+    Number,
+    Operand,
+    Tensor,
+    Value,
+    as_tensor,
+    binary,
+    constant,
+    make,
+    unary,
+)
 from tutti.nn._trace import refuse
 
 
-def _unary(operation: str, x: Value) -> Tensor:
-    tensor = as_tensor(x, operation)
-    return tensor._make("unary", operation, tensor._handle)
-
-
 def exp(x: Value) -> Tensor:
-    return _unary("exp", x)
+    return unary("exp", x)
 
 
 def log(x: Value) -> Tensor:
-    return _unary("log", x)
+    return unary("log", x)
 
 
 def sqrt(x: Value) -> Tensor:
-    return _unary("sqrt", x)
+    return unary("sqrt", x)
 
 
 def rsqrt(x: Value) -> Tensor:
     """One over the root."""
-    return _unary("rsqrt", x)
+    return unary("rsqrt", x)
 
 
 def tanh(x: Value) -> Tensor:
-    return _unary("tanh", x)
+    return unary("tanh", x)
 
 
 def erf(x: Value) -> Tensor:
-    return _unary("erf", x)
+    return unary("erf", x)
 
 
 def sin(x: Value) -> Tensor:
-    return _unary("sin", x)
+    return unary("sin", x)
 
 
 def cos(x: Value) -> Tensor:
-    return _unary("cos", x)
+    return unary("cos", x)
 
 
 def sigmoid(x: Value) -> Tensor:
@@ -64,20 +69,22 @@ def gelu(x: Value, approximate: bool = False) -> Tensor:
 
 
 def maximum(a: Operand, b: Operand) -> Tensor:
-    return _binary("max", a, b)
+    return binary("max", a, b)
 
 
 def minimum(a: Operand, b: Operand) -> Tensor:
-    return _binary("min", a, b)
+    return binary("min", a, b)
 
 
 def where(condition: Value, yes: Operand, no: Operand) -> Tensor:
     """Of two, the one that the condition says, element by element."""
     test = as_tensor(condition, "where")
     if not isinstance(yes, Value) and not isinstance(no, Value):
-        refuse("where: at least one of the two has to be a tensor; write nn.constant(1.0)")
+        refuse("where: at least one of the two has to be a tensor; write nn.full(1.0)")
     kind = (yes if isinstance(yes, Value) else no).dtype
-    parts = [as_tensor(x if isinstance(x, Value) else constant(x, kind), "where") for x in (yes, no)]
+    parts = [
+        as_tensor(x if isinstance(x, Value) else constant(x, kind), "where") for x in (yes, no)
+    ]
     return test._make("select", test._handle, parts[0]._handle, parts[1]._handle)
 
 

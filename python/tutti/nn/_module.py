@@ -6,7 +6,7 @@ from typing import Any
 
 from tutti import _core
 from tutti.nn._tensor import Tensor, Value, as_tensor, dims_text
-from tutti.nn._trace import Trace, current, refuse, tracing, user_line
+from tutti.nn._trace import Trace, current, is_under_way, refuse, tracing, user_line
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,11 @@ def trace(
 
     ``function`` is a module or a method of one: nn.trace(gpt, tokens=nn.i32(batch=8, time=256), …).
     It gets the inputs by name and returns a tensor, whose output is called "loss", or as the method
-    is; or a dictionary of tensors by name. With ``use="generate"`` nothing is dropped.
+    is; or a dictionary of tensors by name. ``use`` is "train", or "evaluate" or "generate", for
+    which nothing is dropped.
     """
+    if is_under_way():
+        refuse("nn.trace() is called by a model that is being traced")
     model = getattr(function, "__self__", function)
     if not isinstance(model, Module):
         refuse(f"nn.trace() takes a module or a method of one, not {type(model).__name__}")

@@ -45,37 +45,37 @@ class Value(ABC):
 
     # Arithmetic.
     def __add__(self, other: Operand) -> "Tensor":
-        return _binary("add", self, other)
+        return binary("add", self, other)
 
     def __radd__(self, other: Operand) -> "Tensor":
-        return _binary("add", other, self)
+        return binary("add", other, self)
 
     def __sub__(self, other: Operand) -> "Tensor":
-        return _binary("sub", self, other)
+        return binary("sub", self, other)
 
     def __rsub__(self, other: Operand) -> "Tensor":
-        return _binary("sub", other, self)
+        return binary("sub", other, self)
 
     def __mul__(self, other: Operand) -> "Tensor":
-        return _binary("mul", self, other)
+        return binary("mul", self, other)
 
     def __rmul__(self, other: Operand) -> "Tensor":
-        return _binary("mul", other, self)
+        return binary("mul", other, self)
 
     def __truediv__(self, other: Operand) -> "Tensor":
-        return _binary("div", self, other)
+        return binary("div", self, other)
 
     def __rtruediv__(self, other: Operand) -> "Tensor":
-        return _binary("div", other, self)
+        return binary("div", other, self)
 
     def __pow__(self, other: Operand) -> "Tensor":
-        return _binary("pow", self, other)
+        return binary("pow", self, other)
 
     def __neg__(self) -> "Tensor":
-        return _unary("neg", self)
+        return unary("neg", self)
 
     def __abs__(self) -> "Tensor":
-        return _unary("abs", self)
+        return unary("abs", self)
 
     def __matmul__(self, other: "Value") -> "Tensor":
         """Summed over every name that both have."""
@@ -97,28 +97,28 @@ class Value(ABC):
 
     # Comparisons, element by element; == and != stay those of Python's objects.
     def __lt__(self, other: Operand) -> "Tensor":
-        return _binary("less", self, other)
+        return binary("less", self, other)
 
     def __le__(self, other: Operand) -> "Tensor":
-        return _binary("less_equal", self, other)
+        return binary("less_equal", self, other)
 
     def __gt__(self, other: Operand) -> "Tensor":
-        return _binary("less", other, self)
+        return binary("less", other, self)
 
     def __ge__(self, other: Operand) -> "Tensor":
-        return _binary("less_equal", other, self)
+        return binary("less_equal", other, self)
 
     def equal(self, other: Operand) -> "Tensor":
-        return _binary("equal", self, other)
+        return binary("equal", self, other)
 
     def __invert__(self) -> "Tensor":
-        return _unary("not", self)
+        return unary("not", self)
 
     def __and__(self, other: Operand) -> "Tensor":
-        return _binary("and", self, other)
+        return binary("and", self, other)
 
     def __or__(self, other: Operand) -> "Tensor":
-        return _binary("or", self, other)
+        return binary("or", self, other)
 
     # Shapes.
     def rename(self, **names: str) -> "Tensor":
@@ -299,8 +299,8 @@ def _near(name: str, known: Any) -> str:
     return f"; did you mean {near}?" if near else ""
 
 
-def _unary(operation: str, x: Value) -> Tensor:
-    tensor = x._tensor()
+def unary(operation: str, x: Value) -> Tensor:
+    tensor = as_tensor(x, operation)
     return tensor._make("unary", operation, tensor._handle)
 
 
@@ -328,7 +328,7 @@ def _pair(operation: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     return a._tensor(), b._tensor()
 
 
-def _binary(operation: str, a: Any, b: Any) -> Tensor:
+def binary(operation: str, a: Any, b: Any) -> Tensor:
     left, right = _pair(operation, a, b)
     if left.dtype != right.dtype:
         refuse(

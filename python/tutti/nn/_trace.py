@@ -12,6 +12,7 @@ from tutti._error import Error
 if TYPE_CHECKING:
     from tutti.nn._module import Parameter
 
+
 def user_line() -> str:
     """Where the user's code is now: "gpt.py:41", of the first frame outside of this package."""
     frame = sys._getframe(1)
@@ -44,9 +45,16 @@ class Trace:
 
     def make(self, operation: str, *operands: Any) -> _core.Tensor:
         """One operation, for the user's line."""
-        self.builder.at(user_line())
+        where = user_line()
+        self.builder.at(where)
         made: Callable[..., _core.Tensor] = getattr(self.builder, operation)
-        return made(*operands)
+        try:
+            return made(*operands)
+        except Error as error:
+            # What the graph refuses names the line already.
+            if error.message.startswith(where):
+                raise
+            refuse(error.message, where)
 
     def weight(self, parameter: "Parameter") -> _core.Tensor:
         name = self.names.get(id(parameter))
@@ -71,10 +79,12 @@ def current(doing: str) -> Trace:
     return _current[-1]
 
 
+def is_under_way() -> bool:
+    return bool(_current)
+
+
 @contextmanager
 def tracing(trace: Trace) -> Iterator[None]:
-    if _current:
-        refuse("nn.trace() is called by a model that is being traced")
     _current.append(trace)
     try:
         yield
