@@ -15,11 +15,11 @@ demo: ## See it work (a first build takes a few minutes)
 	@tools/demo
 
 test: ## Run every test: release, sanitizers, Python
-	@tools/setup build
+	@tools/setup build test
 	@$(PYTHON) tools/test.py
 
 quick: ## Run the fast tests only: release and Python
-	@tools/setup build
+	@tools/setup build test
 	@$(PYTHON) tools/test.py --quick
 
 bench: ## Measure this project beside its peers (BENCH="name …" for some of them)

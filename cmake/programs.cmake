@@ -25,6 +25,19 @@ foreach(source IN LISTS bench_sources)
   add_dependencies(benches bench_${stem})
 endforeach()
 
+# examples/<name>.cc is examples/<name> in the build folder, on demand too.
+add_custom_target(examples)
+file(GLOB example_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cc)
+foreach(source IN LISTS example_sources)
+  get_filename_component(stem ${source} NAME_WE)
+  add_executable(example_${stem} EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(example_${stem} PRIVATE ${layers})
+  target_precompile_headers(example_${stem} REUSE_FROM tutti_pch)
+  set_target_properties(example_${stem} PROPERTIES OUTPUT_NAME ${stem}
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+  add_dependencies(examples example_${stem})
+endforeach()
+
 if(TUTTI_PYTHON)
   include(python)
 endif()

@@ -9,9 +9,12 @@
 #include "base/version.h"
 #include "cluster.h"
 #include "fabric.h"
+#include "model.h"
 #include "plan.h"
+#include "program.h"
 #include "raise.h"
 #include "record.h"
+#include "trainer.h"
 #include "vault.h"
 
 namespace nb = nanobind;
@@ -63,4 +66,7 @@ NB_MODULE(_core, module) {
   bind_plan(module);
   bind_fabric(module);
   bind_vault(module);
+  bind_model(module);
+  bind_program(module);
+  bind_trainer(module);
 }

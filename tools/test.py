@@ -103,7 +103,7 @@ def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> 
 
 
 def release() -> Count:
-    return cxx_stage("release", ["all", "tests"])
+    return cxx_stage("release", ["all", "tests", "examples"])
 
 
 def asan() -> Count:

@@ -9,8 +9,10 @@ from tutti._core import version as __version__
 from tutti._error import Error
 
 if TYPE_CHECKING:
-    from tutti import cluster, exchange, record
+    from tutti import cluster, config, data, exchange, nn, optim, record, trainer
     from tutti.cluster import Cluster, Job, Role
+    from tutti.config import configure
+    from tutti.trainer import Run, Trainer
 
 __all__ = [
     "Cluster",
@@ -19,21 +21,31 @@ __all__ = [
     "RecordKind",
     "Recorder",
     "Role",
+    "Run",
+    "Trainer",
     "__version__",
     "cluster",
+    "config",
+    "configure",
     "control",
+    "data",
     "exchange",
     "fabric",
     "hash64",
+    "nn",
+    "optim",
     "parse_duration",
     "record",
+    "trainer",
     "vault",
 ]
 
 # Ranks start by the dozen and few of them need these, which take longer to import than the rest:
 # they come when they are first asked for.
-_LATER = {name: name for name in ("cluster", "exchange", "record")}
-_LATER |= dict.fromkeys(("Cluster", "Job", "Role"), "cluster")
+_LATER = dict.fromkeys(("Cluster", "Job", "Role"), "cluster") | {"configure": "config"}
+_LATER |= dict.fromkeys(("Run", "Trainer"), "trainer")
+for _name in ("cluster", "config", "data", "exchange", "nn", "optim", "record", "trainer"):
+    _LATER[_name] = _name
 
 
 def __getattr__(name: str) -> Any:

@@ -260,6 +260,15 @@ Result<Outcome> run_with(RunOptions options) {
 
 }  // namespace
 
+int run_as(std::string_view verb, RunOptions options) {
+  auto outcome = run_with(std::move(options));
+  if (!outcome) return complain(verb, outcome.error());
+  // Only one who dies of a signal tells a shell that its loop should end too.
+  std::fflush(nullptr);
+  if (outcome->signal != 0) Signals::act_by_default(outcome->signal);
+  return outcome->code;
+}
+
 int run(int argc, char** argv) {
   auto options = parse_run_options(std::span(argv, static_cast<size_t>(argc)).subspan(1));
   if (!options) return complain("run", options.error(), kCalledWrongly);
@@ -267,12 +276,7 @@ int run(int argc, char** argv) {
     fmt::print("{}", kRunHelp);
     return 0;
   }
-  auto outcome = run_with(std::move(*options));
-  if (!outcome) return complain("run", outcome.error());
-  // Only one who dies of a signal tells a shell that its loop should end too.
-  std::fflush(nullptr);
-  if (outcome->signal != 0) Signals::act_by_default(outcome->signal);
-  return outcome->code;
+  return run_as("run", std::move(*options));
 }
 
 }  // namespace tutti::cli

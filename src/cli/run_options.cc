@@ -69,6 +69,8 @@ class Parser {
     for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
     if (options_.local && options_.cluster)
       return fail(Code::invalid, "--local and --cluster exclude each other");
+    if (options_.command.empty() && !options_.help && verb_ == "train")
+      return fail(Code::invalid, "no file to train with: tutti train examples/gpt.py --steps=100");
     if (options_.command.empty() && !options_.help)
       return fail(Code::invalid,
                   "no command to run; write it after --: tutti {} -n 4 -- python train.py", verb_);
@@ -219,6 +221,10 @@ Result<RunOptions> parse_run_options(std::span<char* const> words) {
 
 Result<RunOptions> parse_submit_options(std::span<char* const> words) {
   return Parser(words, "submit").parse();
+}
+
+Result<RunOptions> parse_train_options(std::span<char* const> words) {
+  return Parser(words, "train").parse();
 }
 
 }  // namespace tutti::cli

@@ -46,6 +46,8 @@ constexpr uint64_t kMostInArray = 100'000;
 // What follows "tutti run" or "tutti submit". The error says what to write instead.
 Result<RunOptions> parse_run_options(std::span<char* const> words);
 Result<RunOptions> parse_submit_options(std::span<char* const> words);
+// Of `tutti train`: the file and its own options are the command.
+Result<RunOptions> parse_train_options(std::span<char* const> words);
 
 extern const std::string_view kRunHelp;
 

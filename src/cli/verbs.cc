@@ -15,6 +15,7 @@
 #include "cli/sim.h"
 #include "cli/status.h"
 #include "cli/top.h"
+#include "cli/train.h"
 #include "cli/up.h"
 
 namespace tutti::cli {
@@ -23,6 +24,7 @@ namespace {
 constexpr std::string_view kExamples = R"(
 examples:
   tutti run -n 4 -- python train.py        start four ranks, as torchrun would
+  tutti train examples/gpt.py --help       train a model: what can be said about it
   tutti up                                 make this machine a cluster that runs jobs
   tutti help run                           all about one command
 )";
@@ -56,6 +58,7 @@ int version(int, char**) {
 
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes, or a job file, and end it as one", run},
+    {"train", "train the model of a Python file or a program", train},
     {"submit", "the same as a job of the cluster, without waiting for it", submit},
     {"jobs", "show the jobs of the cluster", jobs},
     {"ps", "show the processes of its jobs", ps},

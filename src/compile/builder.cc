@@ -69,7 +69,7 @@ void Builder::output(std::string name, const Tensor& value) {
 
 Result<Graph> Builder::build() {
   if (error_) return fail(*error_);
-  return std::exchange(graph_, {});
+  return graph_;
 }
 
 void Builder::refuse(Error error) {
@@ -89,15 +89,18 @@ ValueId Builder::use(const Tensor& tensor) {
     return kNoValue;
   }
   if (tensor.builder_ == this) return tensor.value_;
-  for (size_t i = 0; i < captured_.size(); ++i)
-    if (captured_[i].builder_ == tensor.builder_ && captured_[i].value_ == tensor.value_)
-      return graph_.inputs[graph_.inputs.size() - captured_.size() + i].value;
-  if (around_ == nullptr) {
-    refuse(Error(Code::invalid, fmt::format("{} belongs to another graph", tensor.type().text())));
+  for (const Taken& taken : captured_)
+    if (taken.outer.builder_ == tensor.builder_ && taken.outer.value_ == tensor.value_)
+      return taken.inside;
+  if (!is_within(*tensor.builder_)) {
+    refuse(Error(Code::invalid,
+                 fmt::format("{} belongs to another graph, or to a repeated body that has ended",
+                             tensor.type().text())));
     return kNoValue;
   }
-  captured_.push_back(tensor);
-  return graph_.add_input(fmt::format("outer{}", captured_.size() - 1), tensor.type());
+  const ValueId inside = graph_.add_input(fmt::format("outer{}", captured_.size()), tensor.type());
+  captured_.push_back({tensor, inside});
+  return inside;
 }
 
 std::vector<Tensor> Builder::add(OpKind kind, const std::vector<Tensor>& operands,
@@ -251,6 +254,11 @@ Tensor Builder::scatter_add(const Tensor& indices, const Tensor& updates, std::s
   return one(OpKind::scatter_add, {indices, updates}, {{"dim", std::move(dim)}, {"size", size}});
 }
 
+Tensor Builder::update(const Tensor& cache, const Tensor& rows, const Tensor& position,
+                       std::string dim) {
+  return one(OpKind::update, {cache, rows, position}, {{"dim", std::move(dim)}});
+}
+
 Tensor Builder::matmul(const Tensor& a, const Tensor& b, Names over) {
   return one(OpKind::matmul, {a, b}, {{"over", std::move(over)}});
 }
@@ -275,9 +283,19 @@ Tensor Builder::rms_norm(const Tensor& x, const Tensor& scale, std::string dim, 
 
 Tensor Builder::attention(const Tensor& q, const Tensor& k, const Tensor& v,
                           AttentionOptions options) {
+  return attend({q, k, v}, std::move(options));
+}
+
+Tensor Builder::attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
+                          AttentionOptions options) {
+  return attend({q, k, v, position}, std::move(options));
+}
+
+Tensor Builder::attend(const std::vector<Tensor>& operands, AttentionOptions options) {
+  const Tensor& q = operands[0];
   if (options.scale == 0 && q && q.type().has(options.head))
     options.scale = 1 / std::sqrt(static_cast<double>(q.type().size_of(options.head)));
-  return one(OpKind::attention, {q, k, v},
+  return one(OpKind::attention, operands,
              {{"causal", options.causal},
               {"scale", options.scale},
               {"query", std::move(options.query)},
@@ -309,39 +327,77 @@ std::vector<Tensor> Builder::adamw(const Tensor& weight, const Tensor& first, co
 std::vector<Tensor> Builder::repeat(const RepeatOptions& options,
                                     const std::vector<Tensor>& carried,
                                     const std::vector<Tensor>& sliced, const Body& body) {
-  Builder inner("body");
-  inner.around_ = this;
-  inner.at_ = at_;
-  const auto take = [&](const std::vector<Tensor>& outer, const char* name, bool part) {
-    std::vector<Tensor> inside;
-    for (size_t i = 0; i < outer.size(); ++i) {
-      Type type = outer[i].type();
-      if (part && !type.dims.empty()) type.dims.erase(type.dims.begin());
-      inside.push_back(inner.input(fmt::format("{}{}", name, i), std::move(type)));
-    }
-    return inside;
-  };
-  const auto rounds = take(carried, "carried", false);
-  const auto parts = take(sliced, "part", true);
-  const auto returned = body(inner, rounds, parts);
-  for (size_t i = 0; i < returned.size(); ++i)
-    inner.output(i < carried.size() ? fmt::format("carried{}", i)
-                                    : fmt::format("stacked{}", i - carried.size()),
-                 returned[i]);
-  auto built = inner.build();
-  if (!built) {
-    refuse(std::move(built).error());
+  const std::unique_ptr<Builder> inner = open_body(options, carried);
+  std::vector<Tensor> parts;
+  for (const Tensor& outer : sliced) parts.push_back(inner->part(outer));
+  const auto returned = body(*inner, inner->carried(), parts);
+  return close_body(*inner, returned);
+}
+
+std::unique_ptr<Builder> Builder::open_body(RepeatOptions options,
+                                            const std::vector<Tensor>& carried) {
+  auto inner = std::make_unique<Builder>("body");
+  inner->around_ = this;
+  inner->at_ = at_;
+  inner->rounds_ = std::move(options);
+  for (const Tensor& outer : carried) {
+    const Tensor inside =
+        inner->input(fmt::format("carried{}", inner->carried_.size()), outer.type());
+    inner->carried_.push_back({outer, inside.value_});
+  }
+  return inner;
+}
+
+std::vector<Tensor> Builder::carried() {
+  std::vector<Tensor> inside;
+  for (const Taken& taken : carried_) inside.push_back(tensor(taken.inside));
+  return inside;
+}
+
+Tensor Builder::part(const Tensor& outer) {
+  if (!outer) return {};
+  for (const Taken& taken : parts_)
+    if (taken.outer.builder_ == outer.builder_ && taken.outer.value_ == outer.value_)
+      return tensor(taken.inside);
+  Type type = outer.type();
+  if (type.dims.empty() || type.dims[0].size != rounds_.count) {
+    refuse(Error(Code::invalid, fmt::format("repeat: {} has no first dimension of size {} to be "
+                                            "cut along",
+                                            type.text(), rounds_.count)));
     return {};
   }
-  std::vector<Tensor> operands = carried;
-  operands.insert(operands.end(), sliced.begin(), sliced.end());
-  operands.insert(operands.end(), inner.captured_.begin(), inner.captured_.end());
+  type.dims.erase(type.dims.begin());
+  const Tensor inside = input(fmt::format("part{}", parts_.size()), std::move(type));
+  parts_.push_back({outer, inside.value_});
+  return inside;
+}
+
+std::vector<Tensor> Builder::close_body(Builder& inner, const std::vector<Tensor>& returned) {
+  for (size_t i = 0; i < returned.size(); ++i)
+    inner.output(i < inner.carried_.size() ? fmt::format("carried{}", i)
+                                           : fmt::format("stacked{}", i - inner.carried_.size()),
+                 returned[i]);
+  // Parts and captures were asked for in any order; a repeat takes them in this one.
+  std::vector<Tensor> operands;
+  std::vector<Input> ordered;
+  for (const auto* group : {&inner.carried_, &inner.parts_, &inner.captured_})
+    for (const Taken& taken : *group) {
+      operands.push_back(taken.outer);
+      for (const Input& each : inner.graph_.inputs)
+        if (each.value == taken.inside) ordered.push_back(each);
+    }
+  inner.graph_.inputs = std::move(ordered);
+  auto built = inner.build();
+  if (!built) {
+    if (!error_) error_ = std::move(built).error();  // it names its line already
+    return {};
+  }
   return add(OpKind::repeat, operands,
-             {{"count", options.count},
-              {"carried", static_cast<int64_t>(carried.size())},
-              {"sliced", static_cast<int64_t>(sliced.size())},
-              {"stack", options.stack},
-              {"reversed", options.reversed}},
+             {{"count", inner.rounds_.count},
+              {"carried", static_cast<int64_t>(inner.carried_.size())},
+              {"sliced", static_cast<int64_t>(inner.parts_.size())},
+              {"stack", inner.rounds_.stack},
+              {"reversed", inner.rounds_.reversed}},
              nullptr, std::make_shared<const Graph>(*std::move(built)));
 }
 

@@ -93,7 +93,7 @@ class Builder {
   Tensor input(std::string name, Type type);
   Tensor state(std::string name, Type type);
   void output(std::string name, const Tensor& value);
-  // The graph until now; the Builder is empty after it.
+  // The graph until now. Tensors keep their types; nothing is to be added after it.
   Result<Graph> build();
   const std::optional<Error>& error() const { return error_; }
   void refuse(Error error);  // as a mistake of an operation is
@@ -123,6 +123,10 @@ class Builder {
   Tensor gather(const Tensor& table, const Tensor& indices, std::string dim);
   Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::string dim, int64_t size);
 
+  // The cache with rows in place of those from `position` on; position is i64 without dimensions, or
+  // with some of the cache's (of which `dim` is not one). Rows past the cache's end are lost.
+  Tensor update(const Tensor& cache, const Tensor& rows, const Tensor& position, std::string dim);
+
   Tensor matmul(const Tensor& a, const Tensor& b, Names over);
   Tensor gelu(const Tensor& x, bool by_tanh = false);
   Tensor softmax(const Tensor& x, std::string dim);
@@ -130,6 +134,9 @@ class Builder {
                     double epsilon = 1e-5);
   Tensor rms_norm(const Tensor& x, const Tensor& scale, std::string dim, double epsilon = 1e-6);
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                   AttentionOptions options = {});
+  // Over a cache of keys and values: query i sees those up to position + i.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                    AttentionOptions options = {});
   // One loss for each target; `weight` is [vocab, over].
   Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
@@ -146,6 +153,12 @@ class Builder {
                                                  const std::vector<Tensor>& parts)>;
   std::vector<Tensor> repeat(const RepeatOptions& options, const std::vector<Tensor>& carried,
                              const std::vector<Tensor>& sliced, const Body& body);
+  // The same in steps. The body's builder may be asked for a further part at any time; carried
+  // values that are not to be returned anew are returned as they are.
+  std::unique_ptr<Builder> open_body(RepeatOptions options, const std::vector<Tensor>& carried);
+  std::vector<Tensor> carried();     // of a body: as its rounds see them
+  Tensor part(const Tensor& outer);  // of a body: what its round sees of a tensor outside of it
+  std::vector<Tensor> close_body(Builder& body, const std::vector<Tensor>& returned);
 
   // Any operation, as it is in the graph.
   std::vector<Tensor> add(OpKind kind, const std::vector<Tensor>& operands, Attributes attributes,
@@ -159,6 +172,12 @@ class Builder {
 
  private:
   friend class Tensor;
+  Tensor attend(const std::vector<Tensor>& operands, AttentionOptions options);
+  // A tensor of a builder around this one, and the input that stands for it here.
+  struct Taken {
+    Tensor outer;
+    ValueId inside;
+  };
   Tensor one(OpKind kind, const std::vector<Tensor>& operands, Attributes attributes,
              const Type* given = nullptr) {
     const auto made = add(kind, operands, std::move(attributes), given);
@@ -174,7 +193,11 @@ class Builder {
   std::optional<Error> error_;
   Builder* around_ = nullptr;
   // Of the builder around, in the order in which they were used.
-  std::vector<Tensor> captured_;
+  std::vector<Taken> captured_;
+  // Of the body of a repeat.
+  RepeatOptions rounds_{.count = 1};
+  std::vector<Taken> carried_;
+  std::vector<Taken> parts_;
 };
 
 }  // namespace tutti

@@ -15,7 +15,8 @@ constexpr int kMaxDepth = 32;
 
 bool is_word(char letter) {
   return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-         (letter >= '0' && letter <= '9') || letter == '_' || letter == '.' || letter == '/';
+         (letter >= '0' && letter <= '9') || letter == '_' || letter == '.' || letter == '/' ||
+         letter == '*';
 }
 
 class Parser {

@@ -43,8 +43,8 @@ class CpuProgram final : public LoadedProgram {
     return static_cast<size_t>(program_.arena_bytes) + room * static_cast<size_t>(team_.threads());
   }
 
-  Result<void> run(const std::vector<std::byte*>& inputs, const std::vector<std::byte*>& outputs,
-                   std::byte* arena) override {
+  Result<void> run_some(size_t first, size_t end, const std::vector<std::byte*>& inputs,
+                        const std::vector<std::byte*>& outputs, std::byte* arena) override {
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const ProgramBuffer& buffer = program_.buffers[i];
       buffers_[i] = buffer.place == BufferPlace::input    ? inputs[buffer.index]
@@ -60,7 +60,7 @@ class CpuProgram final : public LoadedProgram {
                             .thread = thread,
                             .threads = team_.threads(),
                             .workspace = workspaces + room * static_cast<size_t>(thread)};
-      for (size_t i = 0; i < launches_.size(); ++i) {
+      for (size_t i = first; i < end; ++i) {
         auto done = launches_[i]->run(call);
         if (!done) {
           errors_[static_cast<size_t>(thread)] = done.error().context(program_.instructions[i].at);

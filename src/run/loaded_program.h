@@ -22,8 +22,14 @@ class LoadedProgram {
   // Of scratch, which the caller owns; aligned to 64 bytes.
   virtual size_t arena_bytes() const = 0;
   // Memory of the inputs and outputs in their order; that of a state is given for both.
-  virtual Result<void> run(const std::vector<std::byte*>& inputs,
-                           const std::vector<std::byte*>& outputs, std::byte* arena) = 0;
+  Result<void> run(const std::vector<std::byte*>& inputs, const std::vector<std::byte*>& outputs,
+                   std::byte* arena) {
+    return run_some(0, program().instructions.size(), inputs, outputs, arena);
+  }
+  // The instructions from `first` to before `end`: who calls it for all of them one part after the
+  // other has run the program, and may look at what is there in between.
+  virtual Result<void> run_some(size_t first, size_t end, const std::vector<std::byte*>& inputs,
+                                const std::vector<std::byte*>& outputs, std::byte* arena) = 0;
 };
 
 }  // namespace tutti

@@ -20,7 +20,8 @@ std::string node_text(const LoopKernel& kernel, size_t place) {
       return fmt::format(
           "%{} = index {}", place,
           node.index < kernel.rows.size() ? kernel.rows[node.index].name : kernel.column_name);
-    case LoopOp::random: return fmt::format("%{} = random p{}", place, node.index);
+    case LoopOp::random:
+      return fmt::format("%{} = random p{}, {:016x}", place, node.index, node.key);
     case LoopOp::apply: return fmt::format("%{} = {} {}", place, op_info(node.kind).name, operands);
     case LoopOp::sum: return fmt::format("%{} = sum {}", place, operands);
     case LoopOp::max: return fmt::format("%{} = max {}", place, operands);

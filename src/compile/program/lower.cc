@@ -10,6 +10,31 @@
 #include "compile/program/frame.h"
 
 namespace tutti {
+namespace {
+
+bool is_next_state(const Program& program, const TensorRef& ref) {
+  const ProgramBuffer& buffer = program.buffers[ref.buffer];
+  if (buffer.place != BufferPlace::output) return false;
+  return std::ranges::any_of(program.inputs, [&](const Input& input) {
+    return input.role == InputRole::state && input.name == program.outputs[buffer.index].name;
+  });
+}
+
+// A norm over all gradients is where a step is decided; from the first write of a state on it is
+// being committed. Only if no state is written before all else was read may a step be cut there.
+void mark_sections(Program& program) {
+  Section section = Section::compute;
+  for (Instruction& instruction : program.instructions) {
+    if (instruction.kernel == Kernel::square_chunks && section == Section::compute)
+      section = Section::decide;
+    if (std::ranges::any_of(instruction.results,
+                            [&](const TensorRef& ref) { return is_next_state(program, ref); }))
+      section = Section::commit;
+    instruction.section = section;
+  }
+}
+
+}  // namespace
 
 Result<Program> lower_to_program(const Graph& graph) {
   Program program;
@@ -35,6 +60,7 @@ Result<Program> lower_to_program(const Graph& graph) {
   program.buffers.push_back({.place = BufferPlace::arena, .bytes = frame.bytes});
   program.arena_bytes = frame.bytes;
   program.instructions = std::move(frame.instructions);
+  mark_sections(program);
   return program;
 }
 

@@ -59,6 +59,10 @@ TEST_CASE("programs compute what graphs say, operation by operation") {
   check(R"(%a = argmax(%x) {dim="n"} %b = cumulative_sum(%x) {dim="m"})", "ab");
   check(R"(%a = constant() {value=2.5} : f32[m=3] %i = iota() {dim="n"} : i32[m=3, n=4])", "axi");
   check("%a = squared_norm(%x, %x)", "a");
+  check(R"(%i = constant() {value=2.0} : i64[m=3]
+           %r = slice(%x) {dim="n", start=1, size=3}
+           %a = update(%x, %r, %i) {dim="n"})",
+        "a");
   check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
 }
 
@@ -126,6 +130,72 @@ TEST_CASE("a state's next value takes its place, also when the old one is read l
   CHECK(program.inputs[0].role == InputRole::state);
 }
 
+TEST_CASE("a state that is read where its next value is made is not written over too early") {
+  // Of layers: the old part is read after the new one is made.
+  check_program(graph_of(R"(graph g(%x: f32[n=2], %w: f32[l=3, k=4, n=2] state, %p: i64[]) {
+    %y, %next = repeat(%x, %w, %p) {carried=1, sliced=1, count=3, stack="l", reversed=false}
+    body(%x: f32[n=2], %w: f32[k=4, n=2], %p: i64[]) {
+      %rows = reshape(%x) : f32[k=1, n=2]
+      %next = update(%w, %rows, %p) {dim="k"}
+      %old = sum(%w) {dims=["k"]}
+      %y = add(%old, %x)
+      return %y as "x", %next as "next"
+    }
+    return %next as "w", %y as "y"
+  })"));
+  // By rows of itself.
+  check_program(graph_of(R"(graph g(%w: f32[n=6] state) {
+    %p = constant() {value=1.0} : i64[]
+    %r = slice(%w) {dim="n", start=0, size=4}
+    %next = update(%w, %r, %p) {dim="n"}
+    return %next as "w"
+  })"));
+  // By a product of itself.
+  check_program(graph_of(R"(graph g(%w: f32[m=3, n=3] state) {
+    %t = reshape(%w) : f32[n=3, o=3]
+    %p = matmul(%w, %t) {over=["n"]}
+    %next = reshape(%p) : f32[m=3, n=3]
+    return %next as "w"
+  })"));
+}
+
+TEST_CASE("caches of layers stay where they are, and only rows are written") {
+  const Program program = check_program(graph_of(R"(graph g(%x: f32[t=2, d=3], %p: i64[],
+      %keys: f32[l=3, u=5, d=3] state, %values: f32[l=3, u=5, d=3] state) {
+    %y, %k, %v = repeat(%x, %keys, %values, %p)
+        {carried=1, sliced=2, count=3, stack="l", reversed=false}
+    body(%x: f32[t=2, d=3], %keys: f32[u=5, d=3], %values: f32[u=5, d=3], %p: i64[]) {
+      %rows = reshape(%x) : f32[u=2, d=3]
+      %k = update(%keys, %rows, %p) {dim="u"}
+      %v = update(%values, %rows, %p) {dim="u"}
+      %y, %l = attention(%x, %k, %v, %p)
+          {causal=true, scale=0.5, query="t", key="u", head="d"}
+      return %y as "x", %k as "k", %v as "v"
+    }
+    return %k as "keys", %v as "values", %y as "y"
+  })"));
+  size_t updates = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const auto touches_cache = [&](const TensorRef& ref) {
+      const ProgramBuffer& buffer = program.buffers[ref.buffer];
+      return (buffer.place == BufferPlace::input && buffer.index >= 2) ||
+             (buffer.place == BufferPlace::output && buffer.index < 2);
+    };
+    if (instruction.kernel == Kernel::update) {
+      ++updates;
+      const TensorRef& from = instruction.operands[0];
+      const TensorRef& to = instruction.results[0];
+      CHECK(from.offset == to.offset);
+      CHECK(program.inputs[program.buffers[from.buffer].index].name ==
+            program.outputs[program.buffers[to.buffer].index].name);
+    } else if (std::ranges::any_of(instruction.operands, touches_cache) ||
+               std::ranges::any_of(instruction.results, touches_cache)) {
+      CHECK(instruction.kernel == Kernel::attention);
+    }
+  }
+  CHECK(updates == 6);
+}
+
 TEST_CASE("a small GPT's loss and gradients are the same as a program") {
   const Graph graph = tiny_gpt(2);
   check_program(graph);
@@ -139,4 +209,15 @@ TEST_CASE("a small GPT's loss and gradients are the same as a program") {
   const auto deeper = lower_to_program(optimize(with_gradients(tiny_gpt(7), names)));
   REQUIRE(deeper.has_value());
   CHECK(deeper->loops.size() == program.loops.size());
+}
+
+TEST_CASE("random bits of two streams, and of a step that is computed, stay apart") {
+  check_program(graph_of(R"(graph g(%s: i64[]) {
+    %a = random(%s) {seed=1, stream="a"} : u32[n=5]
+    %b = random(%s) {seed=1, stream="b"} : u32[n=5]
+    %two = constant() {value=2.0} : i64[]
+    %t = mul(%s, %two)
+    %c = random(%t) {seed=1, stream="a"} : u32[n=5]
+    return %a as "a", %b as "b", %c as "c"
+  })"));
 }

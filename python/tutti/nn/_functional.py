@@ -1,0 +1,205 @@
+"""Operations that are no operators: activations, attention, losses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tutti.nn._tensor import (
+    Number,
+    Operand,
+    Tensor,
+    Value,
+    as_tensor,
+    binary,
+    constant,
+    make,
+    unary,
+)
+from tutti.nn._trace import refuse
+
+
+def exp(x: Value) -> Tensor:
+    return unary("exp", x)
+
+
+def log(x: Value) -> Tensor:
+    return unary("log", x)
+
+
+def sqrt(x: Value) -> Tensor:
+    return unary("sqrt", x)
+
+
+def rsqrt(x: Value) -> Tensor:
+    """One over the root."""
+    return unary("rsqrt", x)
+
+
+def tanh(x: Value) -> Tensor:
+    return unary("tanh", x)
+
+
+def erf(x: Value) -> Tensor:
+    return unary("erf", x)
+
+
+def sin(x: Value) -> Tensor:
+    return unary("sin", x)
+
+
+def cos(x: Value) -> Tensor:
+    return unary("cos", x)
+
+
+def sigmoid(x: Value) -> Tensor:
+    return 1 / (1 + exp(-x))
+
+
+def silu(x: Value) -> Tensor:
+    return x / (1 + exp(-x))
+
+
+def relu(x: Value) -> Tensor:
+    return maximum(x, 0.0)
+
+
+def gelu(x: Value, approximate: bool = False) -> Tensor:
+    """By the error function, or by GPT-2's approximation with tanh."""
+    tensor = as_tensor(x, "gelu")
+    return tensor._make("gelu", tensor._handle, approximate)
+
+
+def maximum(a: Operand, b: Operand) -> Tensor:
+    return binary("max", a, b)
+
+
+def minimum(a: Operand, b: Operand) -> Tensor:
+    return binary("min", a, b)
+
+
+def where(condition: Value, yes: Operand, no: Operand) -> Tensor:
+    """Of two, the one that the condition says, element by element."""
+    test = as_tensor(condition, "where")
+    if not isinstance(yes, Value) and not isinstance(no, Value):
+        refuse("where: at least one of the two has to be a tensor; write nn.full(1.0)")
+    kind = (yes if isinstance(yes, Value) else no).dtype
+    parts = [
+        as_tensor(x if isinstance(x, Value) else constant(x, kind), "where") for x in (yes, no)
+    ]
+    return test._make("select", test._handle, parts[0]._handle, parts[1]._handle)
+
+
+def full(value: Number, dtype: str = "f32") -> Tensor:
+    """A number as a tensor without dimensions."""
+    return constant(value, dtype)
+
+
+def arange(dtype: str = "i32", **dim: int) -> Tensor:
+    """nn.arange(time=256): 0, 1, 2 … along one dimension."""
+    if len(dim) != 1:
+        refuse("arange: give one dimension: nn.arange(time=256)")
+    ((name, size),) = dim.items()
+    return make("iota", name, size, dtype)
+
+
+def positions(x: Value, dim: str = "time") -> Tensor:
+    """The place of each element of x in its sequence: i32[time]. When a sequence is generated piece
+    by piece, it goes on where the last piece ended; arange() does not."""
+    return make("positions", dim, x.size(dim))
+
+
+def concat(parts: Sequence[Value], dim: str) -> Tensor:
+    tensors = [as_tensor(part, "concat") for part in parts]
+    if not tensors:
+        refuse("concat: there is nothing to join")
+    return tensors[0]._make("concat", [each._handle for each in tensors], dim)
+
+
+def softmax(x: Value, dim: str) -> Tensor:
+    tensor = as_tensor(x, "softmax")
+    return tensor._make("softmax", tensor._handle, dim)
+
+
+def layer_norm(
+    x: Value, scale: Value | None, shift: Value | None, dim: str, epsilon: float = 1e-5
+) -> Tensor:
+    """x less its mean, over its deviation, along a dimension; times scale, plus shift."""
+    tensor = as_tensor(x, "layer_norm")
+    handles = []
+    for value, otherwise in ((scale, 1.0), (shift, 0.0)):
+        if value is None:
+            flat = constant(otherwise, tensor.dtype).expand(**{dim: tensor.size(dim)})
+            handles.append(flat._handle)
+        else:
+            handles.append(as_tensor(value, "layer_norm")._handle)
+    return tensor._make("layer_norm", tensor._handle, *handles, dim, epsilon)
+
+
+def rms_norm(x: Value, scale: Value, dim: str, epsilon: float = 1e-6) -> Tensor:
+    """x over the root of its mean square along a dimension, times scale."""
+    tensor = as_tensor(x, "rms_norm")
+    weight = as_tensor(scale, "rms_norm")
+    return tensor._make("rms_norm", tensor._handle, weight._handle, dim, epsilon)
+
+
+def embedding(table: Value, indices: Value, dim: str) -> Tensor:
+    """Rows of a table: its dimension ``dim`` gives way to those of the indices."""
+    rows = as_tensor(table, "embedding")
+    places = as_tensor(indices, "embedding")
+    return rows._make("gather", rows._handle, places._handle, dim)
+
+
+def attention(
+    q: Value,
+    k: Value,
+    v: Value,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    time: str = "time",
+    head: str = "head",
+) -> Tensor:
+    """softmax(q · k * scale) · v for every query.
+
+    All have dimensions ``time`` and ``head``. Keys and values may lack one of q's other dimensions:
+    then all along it share them (grouped queries: q[…, heads, group, head], k[…, heads, head]).
+    """
+    query, key, value = (as_tensor(each, "attention") for each in (q, k, v))
+    for each in (key, value):
+        each.size(time)
+    key, value = (each.rename(**{time: "keys"}) for each in (key, value))
+    handles = (query._handle, key._handle, value._handle)
+    return query._make("attention", *handles, causal, scale or 0.0, time, "keys", head)
+
+
+def cross_entropy(x: Value, weight: Value, targets: Value, *, over: str) -> Tensor:
+    """The loss of each target: -log softmax(x · weight) there. ``weight`` is [vocabulary, over].
+
+    The logits of all targets are never held at once. Targets below 0 have a loss of 0.
+    """
+    inside = as_tensor(x, "cross_entropy")
+    head = as_tensor(weight, "cross_entropy")
+    target = as_tensor(targets, "cross_entropy")
+    rows = [name for name in head.dims if name != over]
+    if len(rows) != 1:
+        refuse(
+            f"cross_entropy: {inside.text} and {head.text}: the second has to be"
+            f" [vocabulary, {over}]"
+        )
+    handles = (inside._handle, head._handle, target._handle)
+    return inside._make("linear_cross_entropy", *handles, over, rows[0])
+
+
+def dropout(x: Value, rate: float) -> Tensor:
+    """Zero with probability ``rate``, the others larger by as much; nothing unless training.
+
+    Which ones is a function of the seed, the place in the model and the batch.
+    """
+    tensor = as_tensor(x, "dropout")
+    return tensor._make("dropout", tensor._handle, rate, "dropout")
+
+
+def check_names(**given: Any) -> None:
+    """For modules: raises unless each is a dictionary of names and sizes."""
+    for what, dims in given.items():
+        if not isinstance(dims, dict) or not all(isinstance(name, str) for name in dims):
+            refuse(f'{what} is {dims!r}; give names and sizes: {{"embed": 768}}')

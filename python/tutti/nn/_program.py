@@ -1,0 +1,54 @@
+"""Models that run, on NumPy's arrays: to look at what they compute. Training has its own way."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tutti import _core
+
+_DTYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "u32": np.uint32, "bool": np.bool_}
+
+
+def _contiguous(graph: _core.Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    kinds = {name: _DTYPES.get(dtype) for name, dtype, _, _ in graph.inputs}
+    return {
+        name: np.ascontiguousarray(array, kinds.get(name)).reshape(np.shape(array))
+        for name, array in arrays.items()
+    }
+
+
+def _graph(model: _core.Model | _core.Graph) -> _core.Graph:
+    return model.graph if isinstance(model, _core.Model) else model
+
+
+class Program:
+    """A model compiled for this machine; call it with an array for each input and parameter."""
+
+    def __init__(self, model: _core.Model | _core.Graph, *, threads: int = 0) -> None:
+        self.graph = _graph(model)
+        self._program = _core.Program(self.graph, threads)
+
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self._program.run(_contiguous(self.graph, arrays))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory it needs besides inputs and outputs."""
+        return self._program.arena_bytes
+
+    def text(self) -> str:
+        """Its instructions and the places of its buffers."""
+        return self._program.text()
+
+
+def interpret(
+    model: _core.Model | _core.Graph, arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The outputs, computed slowly and plainly, operation by operation."""
+    graph = _graph(model)
+    return _core.interpret(graph, _contiguous(graph, arrays))
+
+
+def initial_weights(model: _core.Model, seed: int = 0) -> dict[str, np.ndarray]:
+    """What every parameter is before the first step, by name; those of repeated layers stacked."""
+    return _core.initial_weights(model, seed)

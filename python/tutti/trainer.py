@@ -1,0 +1,359 @@
+"""Training on one process.
+
+    trainer = tutti.Trainer(model, data=data, optim=optim.AdamW(1e-3), steps=2000, batch=12,
+                            context=64, out="runs/shakespeare")
+    trainer.fit()
+
+The bits of a run follow from the model, the data, the options and the seed: not from threads, nor
+from whether it was ended and resumed. docs/training.md is the manual.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from tutti import _core
+from tutti._error import Error
+from tutti.config import from_dict
+from tutti.config import save as save_config
+from tutti.data import Data
+from tutti.nn import Module, i32, trace
+from tutti.optim import AdamW
+
+__all__ = ["Run", "Step", "Trainer"]
+
+# A record is made after so many steps, or so many seconds when they take long.
+_RECORD_STEPS = 10
+_RECORD_SECONDS = 5.0
+# Lines between two of which less time passes are not printed.
+_LINE_SECONDS = 1.0
+
+
+@dataclass
+class Run:
+    """How long a model is trained, and on how much at a time; configurations may inherit it."""
+
+    steps: int = 1000
+    batch: int = 16  # samples a step
+    atom: int | None = None  # samples whose gradient is computed at once; all of a step if none
+    context: int = 256  # tokens a sample
+    seed: int = 0  # of the weights, the order of samples, and what is dropped out
+    consecutive: bool = False  # samples one after the other instead of from anywhere
+    out: Path | None = None  # the folder of the run: weights, metrics, what it takes to go on
+    resume: bool = False  # go on with what is in that folder
+    weights: Path | None = None  # begin with these, a safetensors file
+    evaluate_every: int = 250  # steps; 0: only at the end
+    evaluate_batches: int = 0  # of validation data; 0: all there are
+    save_every: int = 1000  # steps; 0: only at the end
+    threads: int = 0  # as many as cores if 0
+    check_numerics: bool = False  # look at every number of every step; slow
+    json: bool = False  # print events as JSON lines
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step was."""
+
+    step: int
+    loss: float
+    norm: float  # the gradient's, before it was scaled down
+    rate: float
+    seconds: float
+    waited: float  # seconds, for data
+
+
+@dataclass
+class _Printer:
+    """One live line on a terminal, lines elsewhere."""
+
+    json: bool
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    live: bool = field(init=False)
+    _printed: float = field(default=-math.inf, init=False)
+    _shown: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.live = self.out.isatty() and not self.json
+
+    def event(self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False) -> None:
+        """``passing``: a line like the one before it, of which not all need to be seen."""
+        if self.json:
+            print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
+            return
+        if not words:
+            return
+        now = time.monotonic()
+        if self.live:
+            print(f"\r\x1b[K{words}", end="" if passing else "\n", file=self.out, flush=True)
+            self._shown = passing
+        elif not passing or now - self._printed >= _LINE_SECONDS:
+            self._printed = now
+            print(words, file=self.out, flush=True)
+
+    def end(self) -> None:
+        if self._shown:
+            print(file=self.out, flush=True)
+            self._shown = False
+
+
+class Trainer:
+    """A model, what it learns from, and how; fit() does all of it, step() one step."""
+
+    def __init__(
+        self,
+        model: Module,
+        *,
+        data: Data,
+        optim: AdamW | None = None,
+        run: Run | None = None,
+        **options: Any,
+    ) -> None:
+        """``options`` are those of Run, if none is given: steps=…, batch=…, out=….
+
+        A ``run`` may be of a class that has more keys than Run: all of them are saved with it.
+        """
+        self.run = _run_of(run, options)
+        self.data = data
+        atom = self.run.batch if self.run.atom is None else self.run.atom
+        if atom < 1 or self.run.batch < 1 or self.run.batch % atom:
+            raise Error(
+                f"a batch of {self.run.batch} samples cannot be parted into atoms of {atom}",
+                "invalid",
+            )
+        inputs = i32(batch=atom, time=self.run.context)
+        seed = self.run.seed
+        self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
+        evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
+        self._batches = _validation_batches(data, self.run, atom)
+        self._core = _core.Trainer(
+            self.model,
+            evaluated,
+            data.train,
+            data.validation,
+            {
+                "atoms": self.run.batch // atom,
+                "vocabulary": data.vocabulary,
+                "data_seed": seed,
+                "seed": seed,
+                "steps": self.run.steps,
+                "threads": self.run.threads,
+                "consecutive": self.run.consecutive,
+                "check_numerics": self.run.check_numerics,
+                **_optimizer_options(optim or AdamW(), self.run.steps),
+            },
+        )
+        self._begin()
+
+    # What it is, and where.
+
+    @property
+    def steps_done(self) -> int:
+        return self._core.steps_done
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Memory and work of a step, known before it runs."""
+        return self._core.plan
+
+    @property
+    def digest(self) -> int:
+        """XXH3 of weights and moments."""
+        return self._core.digest()
+
+    # What it does.
+
+    def step(self) -> Step:
+        """One step; raises tutti.Error when its loss is not finite, and then changes nothing."""
+        return Step(*self._core.step())
+
+    def evaluate(self, batches: int | None = None) -> float:
+        """The mean loss over validation data, the same each time."""
+        if self.data.validation is None:
+            raise Error("there are no validation data", "invalid")
+        return self._core.evaluate(batches or self._batches)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """All it takes to go on, as safetensors."""
+        self._core.save(os.fspath(path), {})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Goes on with what save() wrote."""
+        self._core.load(os.fspath(path))
+
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """The weights alone."""
+        self._core.save_weights(os.fspath(path), {})
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Begins with these weights, at step 0."""
+        self._core.load_weights(os.fspath(path))
+
+    def fit(self) -> float | None:
+        """Trains until all steps are done, tells how it goes, and saves. Returns the last loss of
+        validation data, if there are any."""
+        printer = _Printer(self.run.json)
+        metrics = self._metrics()
+        try:
+            return self._fit(printer, metrics)
+        finally:
+            printer.end()
+            if metrics is not None:
+                metrics.close()
+
+    def _fit(self, printer: _Printer, metrics: TextIO | None) -> float | None:
+        plan = {key: value for key, value in self.plan.items() if key != "text"}
+        printer.event("start", {"step": self.steps_done, **plan}, self._first_line())
+        evaluated: float | None = None
+        for step in self._steps():
+            last = step.step == self.run.steps
+            if self._is_due(step):
+                words, text = self._core.progress()
+                record = json.loads(text)
+                _note(metrics, record)
+                printer.event("step", record, words, passing=not last and step.step > 1)
+            if self._batches and _is_time(step.step, self.run.evaluate_every, last):
+                evaluated = self.evaluate()
+                record = {"step": step.step, "validation_loss": evaluated}
+                _note(metrics, record)
+                words = f"step {step.step}  validation loss {evaluated:.4f}"
+                printer.event("evaluate", record, words)
+            if self.run.out and _is_time(step.step, self.run.save_every, last):
+                self._save_run()
+                printer.event("save", {"step": step.step, "folder": str(self.run.out)}, "")
+        words = f"done after {self.steps_done} steps"
+        words += f"; the run is in {self.run.out}" if self.run.out else ""
+        digest = f"{self.digest:016x}"
+        printer.event("end", {"step": self.steps_done, "digest": digest}, words)
+        return evaluated
+
+    def _steps(self) -> Iterator[Step]:
+        self._recorded_at = time.monotonic()
+        while self.steps_done < self.run.steps:
+            yield self.step()
+
+    def _is_due(self, step: Step) -> bool:
+        now = time.monotonic()
+        due = (
+            step.step in (1, self.run.steps)
+            or step.step % _RECORD_STEPS == 0
+            or now - self._recorded_at >= _RECORD_SECONDS
+        )
+        if due:
+            self._recorded_at = now
+        return due
+
+    def _first_line(self) -> str:
+        plan = self.plan
+        threads = "1 thread" if plan["threads"] == 1 else f"{plan['threads']} threads"
+        words = f"{_count(plan['parameters'])} parameters, {threads}, {plan['text']}"
+        return words if self.steps_done == 0 else f"{words}; goes on from step {self.steps_done}"
+
+    # The folder of the run.
+
+    def _begin(self) -> None:
+        """Weights: left in the vault, resumed, given, or new."""
+        state = self._file("state.safetensors")
+        if self._core.has_state:
+            return
+        if self.run.resume:
+            if state is None:
+                raise Error("to resume a run, say where it is: out=…", "invalid")
+            if not state.exists():
+                raise Error(f"{state} is not there: nothing was saved to go on with", "not_found")
+            self.load(state)
+        elif self.run.weights is not None:
+            self.load_weights(self.run.weights)
+        else:
+            if state is not None and state.exists():
+                raise Error(
+                    f"{self.run.out} has a run already: go on with it (resume), or say another"
+                    " folder",
+                    "exists",
+                )
+            self._core.initialise_weights()
+
+    def _file(self, name: str) -> Path | None:
+        return None if self.run.out is None else Path(self.run.out) / name
+
+    def _metrics(self) -> TextIO | None:
+        file = self._file("metrics.jsonl")
+        if file is None:
+            return None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_config(self.run, file.parent / "config.toml")
+        if self.data.tokenizer is not None:
+            self.data.tokenizer.save(file.parent / "tokenizer.json")
+        return file.open("a" if self.steps_done else "w")
+
+    def _save_run(self) -> None:
+        state, weights = self._file("state.safetensors"), self._file("weights.safetensors")
+        assert state is not None and weights is not None
+        self.save(state)
+        self.save_weights(weights)
+
+
+def _run_of(run: Run | None, options: dict[str, Any]) -> Run:
+    if run is not None and options:
+        raise Error(f"give a Run, or its options: not both ({', '.join(options)})", "invalid")
+    made = run or from_dict(Run, {key: _plain(each) for key, each in options.items()})
+    if made.steps < 1:
+        raise Error(f"a run of {made.steps} steps; use 1 or more", "invalid")
+    return made
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _optimizer_options(optimizer: AdamW, steps: int) -> dict[str, Any]:
+    schedule = optimizer.schedule
+    return {
+        "beta1": optimizer.betas[0],
+        "beta2": optimizer.betas[1],
+        "epsilon": optimizer.epsilon,
+        "decay": optimizer.decay,
+        "max_norm": optimizer.max_norm,
+        "rate": schedule.rate,
+        "least": schedule.least,
+        "warm_up": schedule.warm_up,
+        "end": steps if schedule.end is None else schedule.end,
+        "decline": schedule.decline,
+    }
+
+
+def _validation_batches(data: Data, run: Run, atom: int) -> int:
+    """Batches of an evaluation; 0 when there is nothing to evaluate on."""
+    if data.validation is None:
+        return 0
+    windows = (len(data.validation) - 1) // run.context
+    if windows < 1:
+        raise Error(
+            f"{data.validation.name}: {len(data.validation)} tokens for validation are fewer than"
+            f" one sample of {run.context} takes: hold out more, or shorten the context",
+            "invalid",
+        )
+    everything = -(-windows // atom)
+    return min(run.evaluate_batches or everything, everything)
+
+
+def _is_time(step: int, every: int, last: bool) -> bool:
+    return last or (every > 0 and step % every == 0)
+
+
+def _note(metrics: TextIO | None, record: dict[str, Any]) -> None:
+    if metrics is not None:
+        metrics.write(json.dumps({"time": time.time(), **record}) + "\n")
+        metrics.flush()
+
+
+def _count(number: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return str(number)

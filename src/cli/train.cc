@@ -1,0 +1,64 @@
+// tutti train: a Python file or a program that trains a model, as a gang of one.
+#include "cli/train.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+
+#include "cli/complain.h"
+#include "cli/run.h"
+#include "cli/run_options.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr std::string_view kHelp = R"(tutti train: train the model of a Python file or a program
+
+usage: tutti train [options] FILE [--KEY=VALUE …]
+
+FILE is a Python script that makes a tutti.Trainer (see examples/gpt.py), or a program; what comes
+after it is its own: `tutti train FILE --help` lists its keys. It runs as one supervised process, as
+from `tutti run`, with what is trained in memory that outlives it (the vault).
+
+  --timeout TIME    end it after this long, with exit code 124: 90s, 10m, 1h30m
+  --grace TIME      between SIGTERM and SIGKILL when it is ended (5s)
+  --env KEY=VALUE   set for it; may be repeated
+  --cwd DIR         the folder it starts in
+  --json            print events (start, output, exit, verdict) as JSON lines
+  --local           on this machine, as a child of this command, cluster or not
+  --cluster         as a job of the cluster, or not at all
+
+examples:
+  tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
+  tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a --resume
+  tutti train examples/gpt.py --train=train.bin --validation=val.bin --model.layers=6 --json
+)";
+
+// Python of its PATH, so that an environment that is active is used.
+constexpr const char* kPython = "python3";
+
+}  // namespace
+
+int train(int argc, char** argv) {
+  auto options = parse_train_options(std::span(argv, static_cast<size_t>(argc)).subspan(1));
+  if (!options) return complain("train", options.error(), kCalledWrongly);
+  if (options->help) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  if (options->ranks != 1)
+    return complain("train",
+                    Error(Code::unsupported, "a model is trained by one process; leave out -n"),
+                    kCalledWrongly);
+  if (options->command[0].ends_with(".toml"))
+    return complain("train",
+                    Error(Code::invalid, "a job file is run by `tutti run`, not trained with"),
+                    kCalledWrongly);
+  options->prefix = false;
+  if (options->command[0].ends_with(".py"))
+    options->command.insert(options->command.begin(), kPython);
+  return run_as("train", std::move(*options));
+}
+
+}  // namespace tutti::cli

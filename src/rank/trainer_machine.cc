@@ -1,0 +1,126 @@
+#include "rank/trainer_machine.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <list>
+
+#include "base/hash.h"
+#include "fabric/heap.h"
+#include "train/machine_peak.h"
+#include "tutti/control_page.h"
+#include "world/real/cache_files.h"
+#include "world/real/helper_thread.h"
+#include "world/real/native_compiler.h"
+#include "world/real/pages.h"
+#include "world/real/parking.h"
+#include "world/real/rank_place.h"
+#include "world/real/thread_team.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kLargePage = 2_MiB;
+constexpr uint64_t kMostCacheBytes = 64;
+
+// Large tensors in pages of their own, small ones side by side.
+class OwnMemory final : public TrainerMemory {
+ public:
+  Result<StateTensor> state(const std::string&, const Type& type) override {
+    const uint64_t bytes = (static_cast<uint64_t>(type.bytes()) + kLine - 1) / kLine * kLine;
+    if (bytes > left_.size()) {
+      TRY(Pages more, Pages::make(std::max(bytes, kLargePage)));
+      const MutableBytes all = more.bytes();
+      pages_.push_back(std::move(more));
+      // What is left of the last ones may be more.
+      if (all.size() - bytes < left_.size()) return StateTensor{.data = all.data()};
+      left_ = all;
+    }
+    std::byte* at = left_.data();
+    left_ = left_.subspan(bytes);
+    return StateTensor{.data = at};
+  }
+  Result<std::byte*> scratch(uint64_t bytes) override {
+    scratch_ = Pages();
+    TRY(scratch_, Pages::make(std::max<uint64_t>(bytes, 1)));
+    return scratch_.bytes().data();
+  }
+  std::optional<uint64_t> available_bytes() override { return available_memory_bytes(); }
+
+ private:
+  std::list<Pages> pages_;
+  MutableBytes left_;
+  Pages scratch_;
+};
+
+class RealTrainerMachine final : public TrainerMachine {
+ public:
+  explicit RealTrainerMachine(const TrainerMachineOptions& options) : team_(options.threads) {}
+
+  Result<void> find_vault() {
+    TRY(RankPlace place, find_rank_place());
+    if (place.alone) return {};
+    if (place.world_size > 1)
+      return fail(Code::unsupported,
+                  "a Trainer is one process, and this gang has {} ranks; start it with `tutti train` "
+                  "or -n 1",
+                  place.world_size);
+    const auto slots = static_cast<uint32_t>(place.control->bytes().size() / TUTTI_CONTROL_BYTES);
+    TRY(heap_, Heap::open(parking_, std::move(place.heap), slots, place.slot));
+    const uint64_t owner[] = {hash64(as_bytes(place.role)), place.rank};
+    TRY(Vault vault,
+        Vault::open(parking_, heap_->vault(), hash64(std::as_bytes(std::span(owner)))));
+    vault_.emplace(std::move(vault));
+    in_vault_.emplace(*vault_, own_);
+    return {};
+  }
+
+  TrainerHost host() override {
+    return {.team = team_,
+            .compiler = *compiler_,
+            .clock = parking_,
+            .helper = helper_,
+            .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_};
+  }
+  int threads() const override { return team_.threads(); }
+  bool has_vault() const override { return in_vault_.has_value(); }
+  std::optional<uint64_t> memory_bytes() const override { return own_memory_bytes(); }
+
+  double peak_flops() override {
+    const auto folder = cache_folder();
+    const std::string name = fmt::format(
+        "peak/{:016x}-{}", hash64(as_bytes(processor_name())), team_.threads());
+    if (folder) {
+      const auto text = read_cache_file(*folder, name, kMostCacheBytes);
+      double known = 0;
+      if (text && std::from_chars(text->data(), text->data() + text->size(), known).ec ==
+                      std::errc() && known > 0)
+        return known;
+    }
+    const double peak = measure_fma_peak(team_, parking_);
+    // Who cannot keep it measures again next time.
+    if (folder) static_cast<void>(write_cache_file(*folder, name, fmt::format("{:.6g}\n", peak)));
+    return peak;
+  }
+
+ private:
+  ThreadTeam team_;
+  std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
+  RealParking parking_;
+  HelperThread helper_;
+  OwnMemory own_;
+  std::unique_ptr<Heap> heap_;
+  std::optional<Vault> vault_;
+  std::optional<VaultMemory> in_vault_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TrainerMachine>> TrainerMachine::open(TrainerMachineOptions options) {
+  auto machine = std::make_unique<RealTrainerMachine>(options);
+  TRY_DO(machine->find_vault());
+  return machine;
+}
+
+}  // namespace tutti

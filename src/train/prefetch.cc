@@ -1,0 +1,41 @@
+#include "train/prefetch.h"
+
+namespace tutti {
+
+Prefetch::Prefetch(BatchSource& source, Helper& helper, const Parking& clock,
+                   std::vector<BatchTensor> inputs)
+    : source_(source), helper_(helper), clock_(clock) {
+  for (Side& side : sides_) {
+    side.inputs = inputs;
+    for (BatchTensor& input : side.inputs) {
+      side.memory.push_back(
+          std::make_unique<std::byte[]>(static_cast<size_t>(input.type.bytes())));
+      input.data = side.memory.back().get();
+    }
+  }
+}
+
+void Prefetch::begin(Side& side, uint64_t step) {
+  side.step = step;
+  helper_.start([this, &side, step] { side.made = source_.fill(step, side.inputs); });
+}
+
+Result<const std::vector<BatchTensor>*> Prefetch::take(uint64_t steps_done) {
+  const Instant start = clock_.now();
+  helper_.wait();
+  Side& side = sides_[next_];
+  if (side.step != steps_done) {  // the first, or somebody went elsewhere
+    begin(side, steps_done);
+    helper_.wait();
+  }
+  waited_ = clock_.now() - start;
+  if (!side.made) {
+    side.step.reset();
+    return fail(side.made.error());
+  }
+  next_ = 1 - next_;
+  begin(sides_[next_], steps_done + 1);
+  return &side.inputs;
+}
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+// How a run is going, as people and tools read it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "train/trainer.h"
+
+namespace tutti {
+
+struct Progress {
+  int64_t step = 0;
+  int64_t steps = 0;  // of the whole run
+  double loss = 0;    // of the last step
+  double norm = 0;
+  double rate = 0;
+  double seconds_a_step = 0;
+  double tokens_a_second = 0;      // 0: the model knows no tokens
+  std::optional<double> of_peak;   // what it computes, as a part of what the machine could
+  std::optional<double> gflops;    // a second
+  double waited = 0;               // for data, as a part of the time
+  std::optional<uint64_t> memory;  // bytes of this process
+};
+
+// "step 100/2000  loss 2.4312  3,512 tokens/s  61 % of peak  412 MiB  1 m 3 s left"
+std::string progress_text(const Progress& progress);
+Json progress_json(const Progress& progress);
+
+// Means over the steps since it was last asked.
+class ProgressMeter {
+ public:
+  ProgressMeter(const TrainerPlan& plan, int64_t steps) : plan_(plan), steps_(steps) {}
+
+  // What the machine could do at most; until then nothing is compared with it.
+  void set_peak(double flops) { peak_flops_ = flops; }
+  bool has_peak() const { return peak_flops_.has_value(); }
+  void add(const StepReport& report);
+  // After one step or more.
+  Progress take(std::optional<uint64_t> memory_bytes);
+
+ private:
+  TrainerPlan plan_;
+  int64_t steps_;
+  std::optional<double> peak_flops_;
+  StepReport last_;
+  int64_t count_ = 0;
+  Duration took_{};
+  Duration waited_{};
+};
+
+}  // namespace tutti

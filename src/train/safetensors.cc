@@ -1,0 +1,118 @@
+#include "train/safetensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/suggest.h"
+
+namespace tutti {
+namespace {
+
+// So much at a time, so that a cancelled write ends soon.
+constexpr size_t kPieceBytes = size_t{16} << 20;
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+SafetensorsHeader header_of(const std::vector<SafeTensor>& tensors,
+                            std::map<std::string, std::string> metadata) {
+  SafetensorsHeader header{.metadata = std::move(metadata)};
+  uint64_t at = 0;
+  for (const SafeTensor& tensor : tensors) {
+    const uint64_t end = at + tensor.data.size();
+    const bool added =
+        header.tensors
+            .emplace(tensor.name, SafetensorsEntry{.dtype = tensor.dtype,
+                                                   .shape = tensor.shape,
+                                                   .begin = at,
+                                                   .end = end})
+            .second;
+    TUTTI_ASSERT(added, "two tensors of one name");
+    at = end;
+  }
+  return header;
+}
+
+Task<Result<void>> write_all(Disk& disk, std::string path, std::string head,
+                             const std::vector<SafeTensor>& tensors) {
+  const OpenOptions options{.write = true, .create = true, .truncate = true};
+  CO_TRY(auto file, co_await disk.open(path, options));
+  const Bytes start = as_bytes(head);
+  CO_TRY_DO(co_await file->write(0, start));
+  uint64_t at = head.size();
+  for (const SafeTensor& tensor : tensors) {
+    for (size_t done = 0; done < tensor.data.size();) {
+      const size_t count = std::min(kPieceBytes, tensor.data.size() - done);
+      const Bytes piece = tensor.data.subspan(done, count);
+      CO_TRY_DO(co_await file->write(at, piece));
+      done += count;
+      at += count;
+    }
+  }
+  CO_TRY_DO(co_await file->sync());
+  co_return {};
+}
+
+std::string shape_text(DType dtype, const std::vector<uint64_t>& shape) {
+  return fmt::format("{}[{}]", dtype_name(dtype), fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+Task<Result<void>> write_safetensors(Disk& disk, std::string path, std::vector<SafeTensor> tensors,
+                                     std::map<std::string, std::string> metadata) {
+  // The largest numbers first: then all lie at multiples of their size.
+  std::ranges::stable_sort(tensors, [](const SafeTensor& a, const SafeTensor& b) {
+    return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
+  });
+  std::string head = encode_safetensors_header(header_of(tensors, std::move(metadata)));
+  const std::string temporary = path + ".new";
+  auto written = co_await write_all(disk, temporary, std::move(head), tensors);
+  if (!written) {
+    Shield shield;  // leave no half-written file behind, even when cancelled
+    auto removed = co_await disk.remove(temporary);
+    static_cast<void>(removed);  // the first error is the one that matters
+    co_return fail(written.error().context(fmt::format("writing {}", path)));
+  }
+  CO_TRY_DO(co_await disk.rename(temporary, path));
+  const std::string folder = folder_of(path);
+  CO_TRY_DO(co_await disk.sync_directory(folder));
+  co_return {};
+}
+
+Result<Bytes> SafetensorsFile::tensor(std::string_view name, DType dtype,
+                                      const std::vector<uint64_t>& shape) const {
+  const auto found = header_.tensors.find(std::string(name));
+  if (found == header_.tensors.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& [known, entry] : header_.tensors) names.push_back(known);
+    const auto near = suggest(name, names);
+    return fail(Code::not_found, "{} has no tensor '{}'{}: it is of another model, or incomplete",
+                path_, name, near ? fmt::format(" (but '{}')", *near) : "");
+  }
+  const SafetensorsEntry& entry = found->second;
+  if (entry.dtype != dtype || entry.shape != shape)
+    return fail(Code::invalid, "{}: tensor '{}' is {}, the model has {}: give the configuration it "
+                "was saved with",
+                path_, name, shape_text(entry.dtype, entry.shape), shape_text(dtype, shape));
+  return Bytes(mapping_->bytes()).subspan(header_.data_begin + entry.begin, entry.end - entry.begin);
+}
+
+Task<Result<std::unique_ptr<SafetensorsFile>>> open_safetensors(Disk& disk, std::string path) {
+  CO_TRY(auto file, co_await disk.open(path, OpenOptions{}));
+  CO_TRY(const uint64_t size, co_await file->size());
+  auto opened = std::make_unique<SafetensorsFile>();
+  opened->path_ = path;
+  if (size == 0) co_return fail(Code::corrupt, "{} is empty: no safetensors file", path);
+  CO_TRY(opened->mapping_, file->map(0, size, false));
+  const Bytes bytes = opened->mapping_->bytes();
+  CO_TRY(opened->header_, decode_safetensors_header(bytes, size, path));
+  co_return opened;
+}
+
+}  // namespace tutti

@@ -1,0 +1,253 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "base/assert.h"
+#include "compile/flops.h"
+#include "compile/passes/passes.h"
+#include "compile/program/lower.h"
+#include "run/initialise.h"
+#include "train/numerics.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kWordsName = "trainer/words";
+// Kernels for the step's small loops, the command's own code, and whatever else runs here.
+constexpr uint64_t kOtherBytes = 64_MiB;
+
+// A killed process leaves a prefix of its stores; the compiler must keep their order.
+void publish(int64_t& word, int64_t value) {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  std::atomic_ref(word).store(value, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+// What must be filled anew for each step, without memory.
+std::vector<BatchTensor> data_inputs(const Program& program) {
+  std::vector<BatchTensor> data;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const Input& input = program.inputs[i];
+    if (input.role == InputRole::data && input.name != "rate" && input.name != "step")
+      data.push_back({.name = input.name, .type = program.input_types[i], .data = nullptr});
+  }
+  return data;
+}
+
+Graph not_fused(const Graph& graph) { return remove_unused(expand(graph)); }
+
+}  // namespace
+
+std::string TrainerPlan::text() const {
+  return fmt::format("{} (weights {}, moments {}, gradients {}, scratch {}, data {})",
+                     format_bytes(total_bytes()), format_bytes(weights_bytes),
+                     format_bytes(moments_bytes), format_bytes(gradients_bytes),
+                     format_bytes(scratch_bytes - std::min(scratch_bytes, gradients_bytes)),
+                     format_bytes(data_bytes));
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::make(Model model, TrainerOptions options,
+                                               BatchSource& data, TrainerHost host) {
+  TRY_DO(check_schedule(options.schedule));
+  std::unique_ptr<Trainer> made(new Trainer(std::move(model), std::move(options), host));
+  TRY_DO(made->prepare(data));
+  return made;
+}
+
+Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
+                                                             bool fused) const {
+  TRY(Program program, lower_to_program(fused ? optimize(graph) : not_fused(graph)));
+  return LoadedProgram::make(std::move(program), host_.team, host_.compiler);
+}
+
+Result<void> Trainer::prepare(BatchSource& data) {
+  TRY(const Graph graph, training_step(model_, options_.step));
+  TRY(step_, load_program(graph, true));
+  const Program& code = step_->program();
+  TRY_DO(data.check(data_inputs(code)));
+  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
+  commit_begin_ = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
+                                      code.instructions.begin());
+  make_plan(graph);
+  TRY_DO(check_fit());
+  TRY_DO(place_states());
+  TRY(arena_, arena(step_->arena_bytes()));
+  prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
+  return {};
+}
+
+void Trainer::make_plan(const Graph& graph) {
+  for (const Parameter& parameter : model_.parameters)
+    plan_.weights_bytes += static_cast<uint64_t>(parameter.type.bytes());
+  plan_.moments_bytes = 2 * plan_.weights_bytes;
+  plan_.gradients_bytes = plan_.weights_bytes;
+  plan_.scratch_bytes = step_->arena_bytes();
+  for (const BatchTensor& input : data_inputs(step_->program())) {
+    plan_.data_bytes += 2 * static_cast<uint64_t>(input.type.bytes());
+    if (input.name == "tokens") plan_.tokens_a_step = input.type.elements();
+  }
+  plan_.flops_a_step = flops_of(graph);
+}
+
+Result<void> Trainer::check_fit() const {
+  const auto available = host_.memory.available_bytes();
+  if (!available || plan_.total_bytes() + kOtherBytes <= *available) return {};
+  return fail(Code::exhausted,
+              "the model does not fit: training it takes {}, and {} of memory are left on this "
+              "machine; use a smaller batch (the same in more atoms), a shorter context, or a "
+              "smaller model",
+              plan_.text(), format_bytes(*available));
+}
+
+Result<void> Trainer::place_states() {
+  const Type words{DType::i64, {{"word", kWords}}};
+  TRY(const StateTensor kept, host_.memory.state(kWordsName, words));
+  words_ = reinterpret_cast<int64_t*>(kept.data);
+  for (const Parameter& parameter : model_.parameters)
+    for (const std::string& name : {parameter.name, first_moment_name(parameter.name),
+                                    second_moment_name(parameter.name)}) {
+      TRY(const StateTensor tensor, host_.memory.state(name, parameter.type));
+      states_.emplace(name, tensor.data);
+    }
+  // Somebody was killed while writing: what is there is neither the old nor the new.
+  if (words_[kCommitting] != 0) publish(words_[kBorn], 0);
+  return {};
+}
+
+void Trainer::initialise_weights() {
+  publish(words_[kBorn], 0);
+  for (const Parameter& parameter : model_.parameters) {
+    const auto elements = static_cast<size_t>(parameter.type.elements());
+    const std::span weights(reinterpret_cast<float*>(state(parameter.name)), elements);
+    initialise(parameter, options_.seed, weights, host_.team);
+    for (const std::string& name :
+         {first_moment_name(parameter.name), second_moment_name(parameter.name)})
+      std::memset(state(name), 0, elements * sizeof(float));
+  }
+  words_[kDone] = 0;
+  words_[kCommitting] = 0;
+  publish(words_[kBorn], 1);
+}
+
+Result<std::byte*> Trainer::arena(uint64_t bytes) {
+  if (bytes > arena_bytes_ || arena_ == nullptr) {
+    TRY(arena_, host_.memory.scratch(bytes));
+    arena_bytes_ = bytes;
+  }
+  return arena_;
+}
+
+Result<void> Trainer::point(const Program& program, const std::vector<BatchTensor>& data,
+                            std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs) {
+  const auto find = [&](const std::string& name) -> std::byte* {
+    if (name == "rate") return reinterpret_cast<std::byte*>(&rate_);
+    if (name == "step") return reinterpret_cast<std::byte*>(&number_);
+    if (name == "loss") return reinterpret_cast<std::byte*>(&loss_);
+    if (name == "norm") return reinterpret_cast<std::byte*>(&norm_);
+    const auto kept = states_.find(name);
+    if (kept != states_.end()) return kept->second;
+    const auto given = std::ranges::find(data, name, &BatchTensor::name);
+    return given == data.end() ? nullptr : given->data;
+  };
+  inputs.clear();
+  outputs.clear();
+  for (const Input& input : program.inputs) inputs.push_back(find(input.name));
+  for (const Output& output : program.outputs) outputs.push_back(find(output.name));
+  const auto missing = std::ranges::find(inputs, nullptr);
+  if (missing != inputs.end())
+    return fail(Code::invalid, "nobody gives the model its input {}",
+                program.inputs[static_cast<size_t>(missing - inputs.begin())].name);
+  return {};
+}
+
+Result<StepReport> Trainer::step() {
+  TUTTI_ASSERT(has_state(), "weights are there");
+  const Instant start = host_.clock.now();
+  const int64_t done = steps_done();
+  TRY(const std::vector<BatchTensor>* data, prefetch_->take(static_cast<uint64_t>(done)));
+  const double rate = rate_at(options_.schedule, done);
+  rate_ = static_cast<float>(rate);
+  number_ = done + 1;
+  std::vector<std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  TRY_DO(point(step_->program(), *data, inputs, outputs));
+  if (options_.check_numerics) {
+    TRY(const auto culprit, look_at_step(*data));
+    if (culprit) return fail(not_taken(*culprit));
+  }
+  TRY_DO(step_->run_some(0, commit_begin_, inputs, outputs, arena_));
+  const double loss = loss_;
+  const double norm = norm_;
+  if (!std::isfinite(loss) || !std::isfinite(norm)) {
+    TRY(const auto culprit, look_at_step(*data));
+    const std::string all = "only all operations together make it, fused as they are";
+    return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", loss, norm,
+                                      culprit.value_or(all))));
+  }
+  publish(words_[kCommitting], 1);
+  auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(), inputs,
+                                   outputs, arena_);
+  if (!committed) {
+    publish(words_[kBorn], 0);
+    return fail(committed.error());
+  }
+  publish(words_[kDone], done + 1);
+  publish(words_[kCommitting], 0);
+  return StepReport{.step = done + 1,
+                    .loss = loss,
+                    .norm = norm,
+                    .rate = rate,
+                    .took = host_.clock.now() - start,
+                    .waited = prefetch_->waited()};
+}
+
+Error Trainer::not_taken(const std::string& why) const {
+  return Error(Code::invalid,
+               fmt::format("step {} was not taken: {}; the weights are those of step {}: lower the "
+                           "learning rate, or look at the data",
+                           number_, why, number_ - 1));
+}
+
+Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<BatchTensor>& data) {
+  if (looked_at_ == nullptr) {
+    TRY(const Graph graph, training_step(model_, options_.step));
+    TRY(looked_at_, load_program(graph, false));
+  }
+  const Program& code = looked_at_->program();
+  std::vector<std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  TRY_DO(point(code, data, inputs, outputs));
+  TRY(std::byte* room, arena(looked_at_->arena_bytes()));
+  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
+  const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
+                                       code.instructions.begin());
+  return find_not_finite(*looked_at_, end, inputs, outputs, room);
+}
+
+Result<double> Trainer::evaluate(BatchSource& data, int64_t batches,
+                                 const Model* without_dropout) {
+  if (evaluation_ == nullptr) {
+    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout));
+    TRY(evaluation_, load_program(graph, true));
+  }
+  const Program& code = evaluation_->program();
+  TRY_DO(data.check(data_inputs(code)));
+  TRY(std::byte* room, arena(evaluation_->arena_bytes()));
+  Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
+  std::vector<std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  double sum = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    TRY(const std::vector<BatchTensor>* batch, prefetch.take(static_cast<uint64_t>(i)));
+    TRY_DO(point(code, *batch, inputs, outputs));
+    TRY_DO(evaluation_->run(inputs, outputs, room));
+    sum += loss_;
+  }
+  return sum / static_cast<double>(batches);
+}
+
+}  // namespace tutti

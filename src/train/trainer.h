@@ -1,0 +1,143 @@
+// Trains a model on one process, step by step.
+//
+//   TRY(auto trainer, Trainer::make(model, options, {…}));
+//   if (!trainer->has_state()) trainer->initialise_weights();
+//   while (trainer->steps_done() < 2000) TRY(StepReport report, trainer->step());
+//   TRY_DO(co_await trainer->save(disk, "runs/a/state.safetensors"));
+//
+// A step computes, decides, and commits. What the loss and the gradient's norm are is known before
+// weights change: when they are not finite, the step is not taken, and the first operation that
+// made such a number is named. Whoever is killed before commit has changed nothing.
+//
+// The bits of every step follow from the model, the options and the data: not from threads, nor
+// from whether the run was saved and loaded in between. One thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "compile/model.h"
+#include "run/loaded_program.h"
+#include "train/batch_source.h"
+#include "train/prefetch.h"
+#include "train/safetensors.h"
+#include "train/schedule.h"
+#include "train/step_graph.h"
+#include "train/trainer_memory.h"
+
+namespace tutti {
+
+struct TrainerOptions {
+  StepOptions step;
+  Schedule schedule;
+  int64_t seed = 0;             // of the weights to begin with
+  bool check_numerics = false;  // look at every number of every step; slow
+};
+
+// What it has of the machine. All must outlive it.
+struct TrainerHost {
+  Team& team;
+  NativeCompiler& compiler;
+  const Parking& clock;
+  Helper& helper;  // makes data ahead
+  TrainerMemory& memory;
+};
+
+struct StepReport {
+  int64_t step = 0;  // how many were done with it
+  double loss = 0;
+  double norm = 0;  // the gradient's, before it was clipped
+  double rate = 0;
+  Duration took{};
+  Duration waited{};  // for data, which is part of it
+};
+
+// Known before anything runs.
+struct TrainerPlan {
+  uint64_t weights_bytes = 0;
+  uint64_t moments_bytes = 0;
+  uint64_t gradients_bytes = 0;
+  uint64_t scratch_bytes = 0;  // with the gradients
+  uint64_t data_bytes = 0;
+  double flops_a_step = 0;
+  int64_t tokens_a_step = 0;  // elements of the input "tokens", or 0
+
+  uint64_t total_bytes() const { return weights_bytes + moments_bytes + scratch_bytes + data_bytes; }
+  std::string text() const;  // "1.9 GiB (weights 475 MiB, …)"
+};
+
+class Trainer {
+ public:
+  // Compiles the step. Code::exhausted, with the plan, when it does not fit into memory.
+  static Result<std::unique_ptr<Trainer>> make(Model model, TrainerOptions options,
+                                               BatchSource& data, TrainerHost host);
+
+  const Model& model() const { return model_; }
+  const TrainerPlan& plan() const { return plan_; }
+  const Program& program() const { return step_->program(); }
+
+  // Whether weights are there: initialised, loaded, or left by one before us who was killed between
+  // two steps.
+  bool has_state() const { return words_[kBorn] != 0; }
+  void initialise_weights();
+  int64_t steps_done() const { return words_[kDone]; }
+  Result<StepReport> step();
+  // The mean loss over so many batches of the data, the same ones each time. A model that drops
+  // numbers out when training gives the one without for this.
+  Result<double> evaluate(BatchSource& data, int64_t batches, const Model* without_dropout = nullptr);
+
+  // All it takes to go on: weights, moments, the step. Layers have names of their own in files.
+  Task<Result<void>> save(Disk& disk, std::string path,
+                          std::map<std::string, std::string> metadata = {}) const;
+  Task<Result<void>> load(Disk& disk, std::string path);
+  Task<Result<void>> save_weights(Disk& disk, std::string path,
+                                  std::map<std::string, std::string> metadata = {}) const;
+  // The moments are zero, and no step was done.
+  Task<Result<void>> load_weights(Disk& disk, std::string path);
+  // XXH3 of weights and moments.
+  uint64_t digest() const;
+
+ private:
+  enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
+
+  Trainer(Model model, TrainerOptions options, TrainerHost host)
+      : model_(std::move(model)), options_(std::move(options)), host_(host) {}
+  Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
+  Result<void> prepare(BatchSource& data);
+  Result<void> place_states();
+  void make_plan(const Graph& graph);
+  Result<void> check_fit() const;
+  Result<void> point(const Program& program, const std::vector<BatchTensor>& data,
+                     std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs);
+  // Computes the step with every operation on its own, and names the first whose numbers are not
+  // finite. Scratch is not what it was after it.
+  Result<std::optional<std::string>> look_at_step(const std::vector<BatchTensor>& data);
+  Error not_taken(const std::string& why) const;
+  Result<std::byte*> arena(uint64_t bytes);
+  std::byte* state(const std::string& name) const { return states_.at(name); }
+  std::vector<SafeTensor> tensors(bool with_moments) const;
+  Result<void> read_all(const SafetensorsFile& file, bool with_moments);
+
+  Model model_;
+  TrainerOptions options_;
+  TrainerHost host_;
+  TrainerPlan plan_;
+  std::unique_ptr<LoadedProgram> step_;
+  std::unique_ptr<LoadedProgram> looked_at_;  // the step, not fused; made when it is needed
+  std::unique_ptr<LoadedProgram> evaluation_;
+  size_t commit_begin_ = 0;  // the first instruction that writes states
+  std::map<std::string, std::byte*> states_;
+  int64_t* words_ = nullptr;
+  std::byte* arena_ = nullptr;
+  uint64_t arena_bytes_ = 0;
+  std::unique_ptr<Prefetch> prefetch_;
+  float loss_ = 0;
+  float norm_ = 0;
+  float rate_ = 0;
+  int64_t number_ = 0;  // of the step under way, from 1
+};
+
+}  // namespace tutti

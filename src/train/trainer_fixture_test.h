@@ -1,0 +1,91 @@
+// A machine for trainers in tests, and small models and texts.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <new>
+
+#include "train/model_fixture_test.h"
+#include "train/tokens.h"
+#include "train/trainer.h"
+#include "world/real/helper_thread.h"
+#include "world/real/native_compiler.h"
+#include "world/real/parking.h"
+#include "world/real/real_world.h"
+#include "world/real/thread_team.h"
+
+namespace tutti {
+
+// States outlive trainers, as in a vault.
+class TestMemory final : public TrainerMemory {
+ public:
+  Result<StateTensor> state(const std::string& name, const Type& type) override {
+    const auto [found, added] = states_.try_emplace(name);
+    if (added) found->second = room(static_cast<size_t>(type.bytes()));
+    return StateTensor{.data = found->second.get(), .found = !added};
+  }
+  Result<std::byte*> scratch(uint64_t bytes) override {
+    scratch_ = room(bytes);
+    std::memset(scratch_.get(), 0xff, bytes);  // what is not written shows
+    return scratch_.get();
+  }
+  std::optional<uint64_t> available_bytes() override { return available; }
+
+  std::optional<uint64_t> available;
+
+ private:
+  struct Free {
+    void operator()(std::byte* at) const { ::operator delete(at, std::align_val_t(64)); }
+  };
+  using Room = std::unique_ptr<std::byte, Free>;
+  static Room room(size_t bytes) {
+    auto* at =
+        static_cast<std::byte*>(::operator new(std::max<size_t>(bytes, 1), std::align_val_t(64)));
+    std::memset(at, 0, bytes);
+    return Room(at);
+  }
+
+  std::map<std::string, Room> states_;
+  Room scratch_;
+};
+
+struct TestMachine {
+  explicit TestMachine(int threads = 1) : team(threads) {}
+  TrainerHost host() {
+    return {.team = team,
+            .compiler = *compiler,
+            .clock = clock,
+            .helper = helper,
+            .memory = memory};
+  }
+
+  ThreadTeam team;
+  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  RealParking clock;
+  HelperThread helper;
+  TestMemory memory;
+};
+
+// A text of five words in which each follows from the one before.
+inline std::shared_ptr<const Tokens> small_text() {
+  std::vector<uint16_t> all(400);
+  for (size_t i = 1; i < all.size(); ++i)
+    all[i] = static_cast<uint16_t>((all[i - 1] * 2 + 1) % 5);
+  return std::make_shared<const Tokens>(Tokens::of(std::move(all), "small text"));
+}
+
+inline std::unique_ptr<Trainer> trainer_of(TestMachine& machine, BatchSource& data,
+                                           TrainerOptions options, Model model = small_model()) {
+  auto made = Trainer::make(std::move(model), std::move(options), data, machine.host());
+  REQUIRE_MESSAGE(made.has_value(), made.error().text());
+  return *std::move(made);
+}
+
+inline StepReport step_of(Trainer& trainer) {
+  auto report = trainer.step();
+  REQUIRE_MESSAGE(report.has_value(), report.error().text());
+  return *report;
+}
+
+}  // namespace tutti

@@ -1,0 +1,228 @@
+#include "train/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "train/folder_fixture_test.h"
+#include "train/trainer_fixture_test.h"
+
+using namespace tutti;
+
+namespace {
+
+const TrainerOptions kOptions{
+    .step = {.atoms = 2, .max_norm = 1, .adamw = {.decay = 0.1}},
+    .schedule = {.rate = 0.02, .least = 0.001, .warm_up = 3, .end = 60, .decline = Decline::cosine},
+    .seed = 7};
+
+TokenBatches small_data(uint64_t seed = 5) {
+  return {small_text(), {.seed = seed, .vocabulary = 5}};
+}
+
+// The same, but its weights have names of layers.
+Model stacked_model() {
+  Model model = small_model(3);
+  for (Parameter& parameter : model.parameters) {
+    if (parameter.type.dims[0].name != "layer") continue;
+    for (Input& input : model.graph.inputs)
+      if (input.name == parameter.name) input.name = "blocks.*." + parameter.name;
+    parameter.name = "blocks.*." + parameter.name;
+  }
+  return model;
+}
+
+void save(const Trainer& trainer, const std::string& path) {
+  RealWorld world;
+  auto saved = world.run(trainer.save(world.disk(), path));
+  REQUIRE_MESSAGE(saved.has_value(), saved.error().text());
+}
+
+Result<void> load(Trainer& trainer, const std::string& path) {
+  RealWorld world;
+  return world.run(trainer.load(world.disk(), path));
+}
+
+}  // namespace
+
+TEST_CASE("a small model learns a small text") {
+  TestMachine machine;
+  TokenBatches data = small_data();
+  const auto trainer = trainer_of(machine, data, kOptions);
+  CHECK_FALSE(trainer->has_state());
+  trainer->initialise_weights();
+  const double first = step_of(*trainer).loss;
+  CHECK(first == doctest::Approx(std::log(5)).epsilon(0.1));
+  StepReport last;
+  while (trainer->steps_done() < 60) last = step_of(*trainer);
+  CHECK(last.step == 60);
+  CHECK(last.loss < 0.5 * first);
+  CHECK(last.norm > 0);
+  TokenBatches held_out = small_data(99);
+  const auto evaluated = trainer->evaluate(held_out, 8);
+  REQUIRE(evaluated.has_value());
+  CHECK(*evaluated == doctest::Approx(last.loss).epsilon(0.5));
+  CHECK(trainer->evaluate(held_out, 8) == *evaluated);
+}
+
+TEST_CASE("one thread and two, and more than one seed, give the bits they should") {
+  const auto digest_after_steps = [](int threads, int64_t seed) {
+    TestMachine machine(threads);
+    TokenBatches data = small_data();
+    TrainerOptions options = kOptions;
+    options.seed = seed;
+    const auto trainer = trainer_of(machine, data, options);
+    trainer->initialise_weights();
+    for (int i = 0; i < 5; ++i) step_of(*trainer);
+    return trainer->digest();
+  };
+  CHECK(digest_after_steps(1, 7) == digest_after_steps(2, 7));
+  CHECK(digest_after_steps(1, 7) != digest_after_steps(1, 8));
+}
+
+TEST_CASE("a run that was saved and loaded has the bits of one that was not") {
+  const TestFolder folder;
+  const std::string path = folder / "state.safetensors";
+  TokenBatches data = small_data();
+  TestMachine machine;
+  const auto whole = trainer_of(machine, data, kOptions, stacked_model());
+  whole->initialise_weights();
+  for (int i = 0; i < 4; ++i) step_of(*whole);
+  save(*whole, path);
+  for (int i = 0; i < 4; ++i) step_of(*whole);
+
+  TestMachine another;
+  const auto rest = trainer_of(another, data, kOptions, stacked_model());
+  const auto loaded = load(*rest, path);
+  REQUIRE_MESSAGE(loaded.has_value(), loaded.error().text());
+  CHECK(rest->steps_done() == 4);
+  CHECK(rest->digest() != whole->digest());
+  for (int i = 0; i < 4; ++i) step_of(*rest);
+  CHECK(rest->steps_done() == 8);
+  CHECK(rest->digest() == whole->digest());
+}
+
+TEST_CASE("files have every layer's weights under a name of their own") {
+  const TestFolder folder;
+  TokenBatches data = small_data();
+  TestMachine machine;
+  const auto trainer = trainer_of(machine, data, kOptions, stacked_model());
+  trainer->initialise_weights();
+  RealWorld world;
+  REQUIRE(world.run(trainer->save_weights(world.disk(), folder / "w.safetensors")));
+  const auto file = world.run(open_safetensors(world.disk(), folder / "w.safetensors"));
+  REQUIRE(file.has_value());
+  CHECK((*file)->tensors().contains("words"));
+  CHECK((*file)->tensors().at("blocks.2.up").shape == std::vector<uint64_t>{4, 8});
+  CHECK_FALSE((*file)->tensors().contains("blocks.3.up"));
+  CHECK_FALSE((*file)->tensors().contains("first/words"));
+
+  step_of(*trainer);
+  const uint64_t after = trainer->digest();
+  REQUIRE(world.run(trainer->load_weights(world.disk(), folder / "w.safetensors")));
+  CHECK(trainer->steps_done() == 0);
+  step_of(*trainer);
+  CHECK(trainer->digest() == after);
+
+  const auto refused = load(*trainer, folder / "w.safetensors");
+  CHECK(refused.error().text().find("weights alone") != std::string::npos);
+  CHECK(trainer->steps_done() == 1);
+}
+
+TEST_CASE("a file of another model changes nothing") {
+  const TestFolder folder;
+  const std::string path = folder / "state.safetensors";
+  TokenBatches data = small_data();
+  TestMachine machine;
+  const auto trainer = trainer_of(machine, data, kOptions, stacked_model());
+  trainer->initialise_weights();
+  const uint64_t before = trainer->digest();
+  TestMachine another;
+  const auto other = trainer_of(another, data, kOptions, small_model());
+  other->initialise_weights();
+  save(*other, path);
+  const auto refused = load(*trainer, path);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code() == Code::not_found);
+  CHECK(trainer->digest() == before);
+  CHECK(trainer->has_state());
+}
+
+TEST_CASE("who comes after one that was killed between steps goes on where it was") {
+  TokenBatches data = small_data();
+  TestMachine machine;
+  uint64_t before = 0;
+  {
+    const auto trainer = trainer_of(machine, data, kOptions);
+    trainer->initialise_weights();
+    step_of(*trainer);
+    before = trainer->digest();
+  }
+  const auto next = trainer_of(machine, data, kOptions);
+  CHECK(next->has_state());
+  CHECK(next->steps_done() == 1);
+  CHECK(next->digest() == before);
+  // Killed while it wrote: neither the old state nor the new.
+  auto words = machine.memory.state("trainer/words", {DType::i64, {{"word", 3}}});
+  reinterpret_cast<int64_t*>(words->data)[2] = 1;
+  CHECK_FALSE(trainer_of(machine, data, kOptions)->has_state());
+}
+
+TEST_CASE("a loss that is not finite stops the run before weights change, and its maker is named") {
+  // The loss is the log of a weight, which the first step makes negative.
+  Builder b("bad");
+  const Tensor tokens = b.input("tokens", {DType::i32, {{"batch", 1}, {"time", 2}}});
+  b.input("targets", tokens.type());
+  const Tensor w = b.state("w", {DType::f32, {{"row", 3}}});
+  b.at("bad.py:12");
+  const Tensor high = b.unary(OpKind::exp, b.unary(OpKind::exp, w * 3.0) * -1.0);
+  b.at("bad.py:13");
+  const Tensor low = b.unary(OpKind::log, w);
+  b.at("bad.py:14");
+  const Tensor all = high + low + 0.0 * b.sum(b.cast(tokens, DType::f32), {"batch", "time"});
+  b.output("loss", b.mean(all, {"row"}));
+  auto graph = b.build();
+  REQUIRE_MESSAGE(graph.has_value(), graph.error().text());
+  Model model = model_of(*std::move(graph));
+  model.parameters[0].init = kOnes;
+  for (const bool check : {false, true}) {
+    CAPTURE(check);
+    TokenBatches data = small_data();
+    TestMachine machine;
+    TrainerOptions options{
+        .step = {}, .schedule = {.rate = 2}, .seed = 1, .check_numerics = check};
+    const auto trainer = trainer_of(machine, data, options, model);
+    trainer->initialise_weights();
+    step_of(*trainer);
+    const uint64_t before = trainer->digest();
+    const auto refused = trainer->step();
+    REQUIRE_FALSE(refused.has_value());
+    const std::string words = refused.error().text();
+    CHECK_MESSAGE(words.find("log of bad.py:13 made nan at [row 0]") != std::string::npos, words);
+    CHECK(words.find("step 2 was not taken") != std::string::npos);
+    CHECK(trainer->steps_done() == 1);
+    CHECK(trainer->digest() == before);
+  }
+}
+
+TEST_CASE("a model that does not fit is refused with its plan") {
+  TokenBatches data = small_data();
+  TestMachine machine;
+  machine.memory.available = 1000;
+  const auto made = Trainer::make(small_model(), kOptions, data, machine.host());
+  REQUIRE_FALSE(made.has_value());
+  CHECK(made.error().code() == Code::exhausted);
+  for (const char* word : {"weights", "moments", "gradients", "scratch", "1000 B"})
+    CHECK_MESSAGE(made.error().text().find(word) != std::string::npos, made.error().text());
+}
+
+TEST_CASE("a plan counts what a step takes") {
+  TokenBatches data = small_data();
+  TestMachine machine;
+  const auto trainer = trainer_of(machine, data, kOptions);
+  const TrainerPlan& plan = trainer->plan();
+  CHECK(plan.weights_bytes == 4 * static_cast<uint64_t>(trainer->model().parameter_count()));
+  CHECK(plan.moments_bytes == 2 * plan.weights_bytes);
+  CHECK(plan.scratch_bytes > plan.gradients_bytes);
+  CHECK(plan.tokens_a_step == 2 * 2 * 3);
+  CHECK(plan.flops_a_step > 0);
+}

@@ -1,0 +1,32 @@
+#include "world/real/helper_thread.h"
+
+#include <doctest/doctest.h>
+
+#include <semaphore>
+
+using namespace tutti;
+
+TEST_CASE("a helper works while we do not wait for it") {
+  HelperThread helper;
+  std::binary_semaphore go{0};
+  int done = 0;
+  helper.wait();  // for nothing
+  for (int round = 1; round <= 3; ++round) {
+    helper.start([&] {
+      go.acquire();
+      ++done;
+    });
+    go.release();
+    helper.wait();
+    CHECK(done == round);
+  }
+}
+
+TEST_CASE("a helper that goes has done what it was given") {
+  int done = 0;
+  {
+    HelperThread helper;
+    helper.start([&] { ++done; });
+  }
+  CHECK(done == 1);
+}
