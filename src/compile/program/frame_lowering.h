@@ -64,6 +64,7 @@ class FrameLowering {
   std::vector<std::optional<TensorRef>> refs_;    // where each value is
   std::vector<std::optional<TensorRef>> wanted_;  // where it should be
   std::vector<uint32_t> uses_;
+  std::vector<bool> of_input_;       // what is an input, or looks at one in another way
   std::map<ValueId, size_t> edges_;  // of a product's result: the operation
   std::set<size_t> done_;            // operations that were lowered with another one
   std::vector<int64_t> scratch_bytes_;

@@ -17,22 +17,31 @@ bool keeps_to_blocks(const Graph& body) {
 }  // namespace
 
 // A fused operation goes with the last product that it reads, if everything else that it reads is
-// there before. A state's next value is not made earlier than its turn: others may still read it.
+// there before. An output may be the next value of an input and take its place: it is not made
+// earlier than its turn if inputs are read in between.
 void FrameLowering::find_edges() {
   std::vector<size_t> made(graph_.types.size());  // 0: an input
-  for (size_t i = 0; i < graph_.ops.size(); ++i)
-    for (const ValueId value : graph_.ops[i].results) made[value] = i + 1;
-  const auto is_state = [&](ValueId value) {
-    return std::ranges::any_of(graph_.outputs, [&](const Output& output) {
-      const Input* old = graph_.input(output.name);
-      return output.value == value && old != nullptr && old->role == InputRole::state;
+  of_input_.resize(graph_.types.size());
+  for (const Input& input : graph_.inputs) of_input_[input.value] = true;
+  for (size_t i = 0; i < graph_.ops.size(); ++i) {
+    const Node& op = graph_.ops[i];
+    for (const ValueId value : op.results) made[value] = i + 1;
+    if (op_class(op.kind) == OpClass::shape)
+      of_input_[op.results[0]] =
+          std::ranges::any_of(op.operands, [&](ValueId value) { return of_input_[value]; });
+  }
+  const auto takes_a_place = [&](const Node& op, size_t from, size_t to) {
+    const bool is_output = std::ranges::any_of(graph_.outputs, [&](const Output& output) {
+      return std::ranges::count(op.results, output.value) != 0;
     });
+    for (size_t i = from; is_output && i < to; ++i)
+      for (const ValueId value : graph_.ops[i].operands)
+        if (of_input_[value]) return true;
+    return false;
   };
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Node& op = graph_.ops[i];
-    if (op.kind != OpKind::fused || !keeps_to_blocks(*op.body) ||
-        std::ranges::any_of(op.results, is_state))
-      continue;
+    if (op.kind != OpKind::fused || !keeps_to_blocks(*op.body)) continue;
     const ValueId last =
         *std::ranges::max_element(op.operands, {}, [&](ValueId value) { return made[value]; });
     if (made[last] == 0 || graph_.ops[made[last] - 1].kind != OpKind::matmul) continue;
@@ -40,17 +49,23 @@ void FrameLowering::find_edges() {
           return graph_.type(value).dims != graph_.type(last).dims;
         }))
       continue;
-    edges_.emplace(last, i);
+    if (!takes_a_place(op, made[last], i)) edges_.emplace(last, i);
   }
 }
 
-// A product that only its edge reads lies where the edge's result will.
+// A product that only its edge reads lies where the edge's result will. Not where an output will
+// that may take the place of an input: the edge still reads that.
 void FrameLowering::share_with_edge(const Node& product) {
   const ValueId c = product.results[0];
   const auto edge = edges_.find(c);
   if (edge == edges_.end() || wanted_[c] || uses_[c] != 1) return;
-  for (const ValueId value : graph_.ops[edge->second].results) {
-    if (graph_.type(value) != graph_.type(c)) continue;
+  const Node& op = graph_.ops[edge->second];
+  const bool reads_input = std::ranges::any_of(op.operands, [&](ValueId value) {
+    return of_input_[value] && graph_.type(value).bytes() == graph_.type(c).bytes();
+  });
+  for (const ValueId value : op.results) {
+    const bool is_output = std::ranges::count(graph_.outputs, value, &Output::value) != 0;
+    if (graph_.type(value) != graph_.type(c) || (is_output && reads_input)) continue;
     if (!wanted_[value]) wanted_[value] = scratch(graph_.type(c));
     if (!wanted_[value]->is_dense()) continue;
     wanted_[c] = wanted_[value];

@@ -107,6 +107,39 @@ TEST_CASE("what follows a product element by element is its edge") {
             .starts_with("gemm "));
 }
 
+TEST_CASE("sums over rounds stay in one place, and products are added to them") {
+  const Program program = check_program(graph_of(R"(
+    graph g(%sum: f32[layer=2, m=3, n=4], %a: f32[atom=3, m=3, k=5], %w: f32[layer=2, k=5, n=4]) {
+      %y = repeat(%sum, %a, %w) {carried=1, count=3, reversed=false, sliced=1, stack="atom"}
+      body(%sum: f32[layer=2, m=3, n=4], %a: f32[m=3, k=5], %w: f32[layer=2, k=5, n=4]) {
+        %p = repeat(%w, %a) {carried=0, count=2, reversed=true, sliced=1, stack="layer"}
+        body(%w: f32[k=5, n=4], %a: f32[m=3, k=5]) {
+          %y = matmul(%a, %w) {over=["k"]}
+          return %y as "stacked"
+        }
+        %next = add(%sum, %p)
+        return %next as "sum"
+      }
+      return %y as "y"
+    })"));
+  CHECK(program.instructions.size() == 6);  // a product with its edge for each atom and layer
+  CHECK(program.arena_bytes == 64);         // a product
+}
+
+TEST_CASE("a next value is not written over what is still read") {
+  for (const std::string next : {
+           R"(%t = transpose(%w) {order=["n", "m"]} %r = reshape(%t) : f32[m=3, n=3]
+              %y = add(%w, %r))",
+           R"(%a = slice(%w) {dim="m", start=1, size=2} %b = slice(%w) {dim="m", start=0, size=1}
+              %y = concat(%a, %b) {dim="m"})",
+           R"(%s = sum(%w) {dims=["m"]} %b = broadcast(%s) : f32[m=3, n=3] %y = sub(%w, %b))",
+           R"(%o = constant() {value=1.0} : f32[n=3, k=3] %p = matmul(%w, %o) {over=["n"]}
+              %y = reshape(%p) : f32[m=3, n=3])",
+       })
+    check_program(
+        graph_of("graph g(%w: f32[m=3, n=3] state) { " + next + R"( return %y as "w" })"));
+}
+
 TEST_CASE("what rounds carry and keep is where it is kept") {
   const Program program = check_program(graph_of(R"(graph g(%x: f32[n=4], %w: f32[layer=3, n=4]) {
     %y, %kept = repeat(%x, %w) {carried=1, count=3, reversed=false, sliced=1, stack="layer"}
