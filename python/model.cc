@@ -116,6 +116,10 @@ using Str = const std::string&;
 void bind_structure(nb::class_<B>& builder) {
   builder.def(nb::init<std::string, const std::string&, int64_t>(), nb::arg("name"), nb::arg("use"),
               nb::arg("seed"));
+  builder.def("keep_cache", [](B& b, int64_t sequences, int64_t places) {
+    b.model().keep_cache({sequences, places});
+    b.check();
+  });
   builder.def("at", [](B& b, Str where) { b.model().at(where); });
   builder.def("input", [](B& b, Str name, Str dtype, const PythonDims& dims) {
     return b.made(b.model().input(name, {dtype_of(dtype), dims_of(dims)}));

@@ -118,11 +118,41 @@ class ModelBuilder:
     """Builds a model operation by operation, for tutti.nn, which names them."""
 
     def __init__(self, name: str, use: str, seed: int) -> None: ...
+    def keep_cache(self, sequences: int, places: int) -> None: ...
     def at(self, where: str) -> None: ...
     def declare(
         self, name: str, dims: list[tuple[str, int]], init: str, scale: float, decay: bool
     ) -> None: ...
     def build(self) -> Model: ...
+
+class Decoder:
+    """A model over caches of keys and values, and what goes on from prompts."""
+
+    def __init__(
+        self,
+        step: Model,
+        chunk: Model,
+        weights: str,
+        sequences: int,
+        places: int,
+        chunk_size: int,
+        threads: int,
+    ) -> None: ...
+    def start(
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: int,
+        stop: list[int],
+    ) -> None: ...
+    def next(self) -> list[tuple[int, int, str | None]]: ...
+    @property
+    def cache_bytes(self) -> int: ...
+    @property
+    def vocabulary(self) -> int: ...
 
 class Program:
     """A graph compiled for this machine."""

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from tutti import _core
 from tutti._error import Error
+from tutti._recipe import save_recipe
 from tutti.config import from_dict
 from tutti.config import save as save_config
 from tutti.data import Data
@@ -81,7 +82,9 @@ class _Printer:
     def __post_init__(self) -> None:
         self.live = self.out.isatty() and not self.json
 
-    def event(self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False) -> None:
+    def event(
+        self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
+    ) -> None:
         """``passing``: a line like the one before it, of which not all need to be seen."""
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
@@ -128,6 +131,7 @@ class Trainer:
             )
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
+        self._module = model
         self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
         evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
         self._batches = _validation_batches(data, self.run, atom)
@@ -287,6 +291,7 @@ class Trainer:
             return None
         file.parent.mkdir(parents=True, exist_ok=True)
         save_config(self.run, file.parent / "config.toml")
+        save_recipe(self._module, file.parent, self.run.context)
         if self.data.tokenizer is not None:
             self.data.tokenizer.save(file.parent / "tokenizer.json")
         return file.open("a" if self.steps_done else "w")

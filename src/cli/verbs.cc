@@ -6,6 +6,7 @@
 
 #include "base/version.h"
 #include "cli/agent.h"
+#include "cli/generate.h"
 #include "cli/head.h"
 #include "cli/jobs.h"
 #include "cli/join.h"
@@ -59,6 +60,7 @@ int version(int, char**) {
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes, or a job file, and end it as one", run},
     {"train", "train the model of a Python file or a program", train},
+    {"generate", "text from a model that was trained", generate},
     {"submit", "the same as a job of the cluster, without waiting for it", submit},
     {"jobs", "show the jobs of the cluster", jobs},
     {"ps", "show the processes of its jobs", ps},
