@@ -122,7 +122,7 @@ class Generator:
         seed: int = 0,
         stop: Sequence[int] = (),
     ) -> Iterator[Token]:
-        """Tokens as they come after prompts of tokens: one of each sequence that goes on, and again.
+        """Tokens as they come after prompts of tokens: one of each sequence, and again.
 
         What is drawn follows from the seed, the sequence and the position alone. Temperature 0
         takes the likeliest.
