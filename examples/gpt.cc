@@ -1,12 +1,22 @@
 // The model of gpt.py in C++, weight for weight and operation for operation.
 //
 //   gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY]    prints the graph of its loss
+//   gpt --text=FILE [--layers=4 --steps=100 …]             trains it, with the bits of gpt.py
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "compile/model.h"
+#include "rank/trainer_machine.h"
+#include "train/progress.h"
+#include "train/tokens.h"
+#include "train/trainer.h"
+#include "world/real/real_world.h"
 
 using namespace tutti;
 
@@ -139,10 +149,128 @@ int print_graph(int count, char** numbers) {
   return 0;
 }
 
+struct RunConfig {
+  GptConfig model;
+  int64_t steps = 1000;
+  int64_t batch = 16;
+  int64_t context = 256;
+  int64_t seed = 0;
+  int64_t threads = 0;
+  std::string text;
+  std::string out;  // where the weights go
+};
+
+constexpr uint64_t kMostText = uint64_t{1} << 30;
+constexpr int64_t kRecordSteps = 10;
+
+// --key=value, of the keys that gpt.py has too.
+Result<RunConfig> parse(int count, char** words) {
+  RunConfig config;
+  const std::map<std::string_view, int64_t*> numbers{
+      {"model.layers", &config.model.layers}, {"model.heads", &config.model.heads},
+      {"model.width", &config.model.width},   {"steps", &config.steps},
+      {"batch", &config.batch},               {"context", &config.context},
+      {"seed", &config.seed},                 {"threads", &config.threads}};
+  const std::map<std::string_view, std::string*> texts{{"text", &config.text},
+                                                       {"out", &config.out}};
+  for (int i = 0; i < count; ++i) {
+    const std::string_view word = words[i];
+    const size_t equals = word.find('=');
+    if (!word.starts_with("--") || equals == std::string_view::npos)
+      return fail(Code::invalid, "'{}' is no option; write --key=value", word);
+    const std::string_view key = word.substr(2, equals - 2);
+    const std::string value(word.substr(equals + 1));
+    if (const auto text = texts.find(key); text != texts.end())
+      *text->second = value;
+    else if (const auto number = numbers.find(key); number != numbers.end())
+      *number->second = std::atoll(value.c_str());
+    else
+      return fail(Code::invalid, "there is no option --{}", key);
+  }
+  config.model.context = config.context;
+  return config;
+}
+
+struct Text {
+  std::shared_ptr<const Tokens> train;
+  std::shared_ptr<const Tokens> validation;
+  int64_t vocabulary;
+};
+
+// Every character a token, in their order; the last tenth is for validation. ASCII alone.
+Result<Text> read_text(RealWorld& world, const std::string& path) {
+  TRY(const std::string text, world.run(read_file(world.disk(), path, kMostText)));
+  const std::set<char> characters(text.begin(), text.end());
+  if (text.empty() || *characters.begin() < 0)
+    return fail(Code::invalid, "{}: characters past ASCII, or none, are for gpt.py", path);
+  std::map<char, uint16_t> numbers;
+  for (const char each : characters) numbers.emplace(each, numbers.size());
+  std::vector<uint16_t> all;
+  for (const char each : text) all.push_back(numbers.at(each));
+  const Tokens tokens = Tokens::of(std::move(all), path);
+  const auto held_out = static_cast<uint64_t>(static_cast<double>(text.size()) * 0.1);
+  const uint64_t border = text.size() - held_out;
+  return Text{.train = std::make_shared<const Tokens>(tokens.part(0, border)),
+              .validation = std::make_shared<const Tokens>(tokens.part(border, held_out)),
+              .vocabulary = static_cast<int64_t>(characters.size())};
+}
+
+Result<void> train(RunConfig config) {
+  RealWorld world;
+  TRY(const Text text, read_text(world, config.text));
+  config.model.vocabulary = text.vocabulary;
+  TRY(Model model, gpt_loss(config.model, config.batch, config.context));
+  TRY(const auto machine,
+      TrainerMachine::open({.threads = static_cast<int>(config.threads)}));
+  const auto vocabulary = static_cast<uint32_t>(text.vocabulary);
+  TokenBatches batches(text.train, {.seed = static_cast<uint64_t>(config.seed),
+                                    .vocabulary = vocabulary});
+  const TrainerOptions options{
+      .step = {.max_norm = 1, .adamw = {.beta1 = 0.9, .beta2 = 0.95, .decay = 0.1}},
+      .schedule = {.rate = 6e-4,
+                   .least = 6e-5,
+                   .warm_up = 100,
+                   .end = config.steps,
+                   .decline = Decline::cosine},
+      .seed = config.seed};
+  TRY(const auto trainer, Trainer::make(std::move(model), options, batches, machine->host()));
+  if (!trainer->has_state()) trainer->initialise_weights();
+  ProgressMeter meter(trainer->plan(), config.steps);
+  meter.set_peak(machine->peak_flops());
+  while (trainer->steps_done() < config.steps) {
+    TRY(const StepReport report, trainer->step());
+    meter.add(report);
+    if (report.step == 1 || report.step == config.steps || report.step % kRecordSteps == 0)
+      std::puts(progress_text(meter.take(machine->memory_bytes())).c_str());
+  }
+  TokenBatches held_out(text.validation,
+                        {.vocabulary = vocabulary, .order = SampleOrder::consecutive});
+  const auto windows = (static_cast<int64_t>(text.validation->size()) - 1) / config.context;
+  TRY(const double loss,
+      trainer->evaluate(held_out, (windows + config.batch - 1) / config.batch));
+  std::printf("validation loss %.4f\ndigest %016llx\n", loss,
+              static_cast<unsigned long long>(trainer->digest()));
+  if (config.out.empty()) return {};
+  return world.run(trainer->save_weights(world.disk(), config.out));
+}
+
+int train_with(int count, char** words) {
+  auto config = parse(count, words);
+  const auto done = config ? train(*std::move(config)) : Result<void>(fail(config.error()));
+  if (done) return 0;
+  std::fprintf(stderr, "gpt: %s\n", done.error().text().c_str());
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--graph") return print_graph(argc - 2, argv + 2);
-  std::fputs("usage: gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY]\n", stderr);
+  if (argc > 1) return train_with(argc - 1, argv + 1);
+  std::fputs(
+      "usage: gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY]\n"
+      "       gpt --text=FILE [--model.layers=12 --model.heads=12 --model.width=768 --context=256\n"
+      "                        --batch=16 --steps=1000 --seed=0 --threads=0 --out=WEIGHTS]\n",
+      stderr);
   return 2;
 }

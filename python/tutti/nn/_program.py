@@ -1,15 +1,21 @@
 """Models that run, on NumPy's arrays: to look at what they compute. Training has its own way."""
 
 from collections.abc import Mapping
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tutti import _core
 
-_DTYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "u32": np.uint32, "bool": np.bool_}
+if TYPE_CHECKING:  # it takes longer to import than all of tutti, and training does without
+    import numpy as np
+
+_DTYPES = {"f32": "float32", "i32": "int32", "i64": "int64", "u32": "uint32", "bool": "bool"}
 
 
-def _contiguous(graph: _core.Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _contiguous(
+    graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]
+) -> "dict[str, np.ndarray]":
+    import numpy as np
+
     kinds = {name: _DTYPES.get(dtype) for name, dtype, _, _ in graph.inputs}
     return {
         name: np.ascontiguousarray(array, kinds.get(name)).reshape(np.shape(array))
@@ -28,7 +34,7 @@ class Program:
         self.graph = _graph(model)
         self._program = _core.Program(self.graph, threads)
 
-    def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(self, arrays: Mapping[str, "np.ndarray"]) -> "dict[str, np.ndarray]":
         return self._program.run(_contiguous(self.graph, arrays))
 
     @property
@@ -42,13 +48,13 @@ class Program:
 
 
 def interpret(
-    model: _core.Model | _core.Graph, arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+    model: _core.Model | _core.Graph, arrays: Mapping[str, "np.ndarray"]
+) -> "dict[str, np.ndarray]":
     """The outputs, computed slowly and plainly, operation by operation."""
     graph = _graph(model)
     return _core.interpret(graph, _contiguous(graph, arrays))
 
 
-def initial_weights(model: _core.Model, seed: int = 0) -> dict[str, np.ndarray]:
+def initial_weights(model: _core.Model, seed: int = 0) -> "dict[str, np.ndarray]":
     """What every parameter is before the first step, by name; those of repeated layers stacked."""
     return _core.initial_weights(model, seed)

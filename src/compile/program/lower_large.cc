@@ -146,6 +146,7 @@ Result<void> FrameLowering::lower_matmul(const Node& op) {
     a = as_dense(transposed(a, joined_names(joined_names(batch, rows), over)));
   if (!matrix(b, over, columns))
     b = as_dense(transposed(b, joined_names(joined_names(batch, over), columns)));
+  share_with_edge(op);
   TensorRef c = result(op, 0, false);
   const auto fits = [&](const TensorRef& ref) {
     const auto seen = matrix(ref, rows, columns);
@@ -177,6 +178,7 @@ Result<void> FrameLowering::lower_matmul(const Node& op) {
     gemm(*matrix(one_a, rows, over), *matrix(one_b, over, columns), *matrix(one_c, rows, columns),
          false);
   }
+  if (batch.empty()) attach_edge(op, columns.size());
   return {};
 }
 
