@@ -137,12 +137,12 @@ class PythonTrainer {
 
   // (step, loss, norm, rate, seconds, seconds waited for data)
   nb::tuple step() {
-    std::optional<Result<tutti::StepReport>> report;
+    std::optional<Result<tutti::StepSummary>> report;
     {
       const nb::gil_scoped_release others_may_run;
       report.emplace(trainer_->step());
     }
-    const tutti::StepReport done = value_or_raise(*std::move(report));
+    const tutti::StepSummary done = value_or_raise(*std::move(report));
     meter_->add(done);
     return nb::make_tuple(done.step, done.loss, done.norm, done.rate,
                           tutti::to_seconds(done.took), tutti::to_seconds(done.waited));
