@@ -186,4 +186,12 @@ TEST_CASE("what has no gradient is told with the user's line") {
   CHECK(differentiate(graph, "y", {"x"}).error().text() ==
         "y is f32[n=2]: gradients are of a single number; take its mean first");
   CHECK(differentiate(graph, "z", {"x"}).error().text() == "the graph has no output z");
+  const Graph cached = graph_of(R"(graph g(%c: f32[n=2], %r: f32[n=1], %p: i64[]) {
+    %y = update(%c, %r, %p) {dim="n"} @"mine.py:9"
+    %l = sum(%y) {dims=["n"]}
+    return %l as "loss"
+  })");
+  CHECK(differentiate(cached, "loss", {"r"}).error().text() ==
+        "mine.py:9: update with a cache has no gradient; build the model for training, without "
+        "positions");
 }

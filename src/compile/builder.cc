@@ -254,6 +254,11 @@ Tensor Builder::scatter_add(const Tensor& indices, const Tensor& updates, std::s
   return one(OpKind::scatter_add, {indices, updates}, {{"dim", std::move(dim)}, {"size", size}});
 }
 
+Tensor Builder::update(const Tensor& cache, const Tensor& rows, const Tensor& position,
+                       std::string dim) {
+  return one(OpKind::update, {cache, rows, position}, {{"dim", std::move(dim)}});
+}
+
 Tensor Builder::matmul(const Tensor& a, const Tensor& b, Names over) {
   return one(OpKind::matmul, {a, b}, {{"over", std::move(over)}});
 }
@@ -278,9 +283,19 @@ Tensor Builder::rms_norm(const Tensor& x, const Tensor& scale, std::string dim, 
 
 Tensor Builder::attention(const Tensor& q, const Tensor& k, const Tensor& v,
                           AttentionOptions options) {
+  return attend({q, k, v}, std::move(options));
+}
+
+Tensor Builder::attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
+                          AttentionOptions options) {
+  return attend({q, k, v, position}, std::move(options));
+}
+
+Tensor Builder::attend(const std::vector<Tensor>& operands, AttentionOptions options) {
+  const Tensor& q = operands[0];
   if (options.scale == 0 && q && q.type().has(options.head))
     options.scale = 1 / std::sqrt(static_cast<double>(q.type().size_of(options.head)));
-  return one(OpKind::attention, {q, k, v},
+  return one(OpKind::attention, operands,
              {{"causal", options.causal},
               {"scale", options.scale},
               {"query", std::move(options.query)},

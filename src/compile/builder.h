@@ -123,6 +123,10 @@ class Builder {
   Tensor gather(const Tensor& table, const Tensor& indices, std::string dim);
   Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::string dim, int64_t size);
 
+  // The cache with rows in place of those from `position` on; position is i64 without dimensions, or
+  // with some of the cache's (of which `dim` is not one). Rows past the cache's end are lost.
+  Tensor update(const Tensor& cache, const Tensor& rows, const Tensor& position, std::string dim);
+
   Tensor matmul(const Tensor& a, const Tensor& b, Names over);
   Tensor gelu(const Tensor& x, bool by_tanh = false);
   Tensor softmax(const Tensor& x, std::string dim);
@@ -130,6 +134,9 @@ class Builder {
                     double epsilon = 1e-5);
   Tensor rms_norm(const Tensor& x, const Tensor& scale, std::string dim, double epsilon = 1e-6);
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                   AttentionOptions options = {});
+  // Over a cache of keys and values: query i sees those up to position + i.
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                    AttentionOptions options = {});
   // One loss for each target; `weight` is [vocab, over].
   Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
@@ -165,6 +172,7 @@ class Builder {
 
  private:
   friend class Tensor;
+  Tensor attend(const std::vector<Tensor>& operands, AttentionOptions options);
   // A tensor of a builder around this one, and the input that stands for it here.
   struct Taken {
     Tensor outer;

@@ -93,21 +93,22 @@ struct Decomposition {
   }
 
   // [query's dimensions without the head, key]; keys that a query may not see at minus infinity.
-  Tensor scores(const Tensor& q, const Tensor& k) const {
+  Tensor scores(const Tensor& q, const Tensor& k, const Tensor& position = {}) const {
     const Tensor s = b.matmul(q, k, {name("head")}) * number("scale");
     if (!attributes.get<bool>("causal")) return s;
     const Dim query{name("query"), q.type().size_of(name("query"))};
     const Dim key{name("key"), k.type().size_of(name("key"))};
-    const Tensor place = b.iota(query.name, {DType::i32, {query}});
-    const Tensor seen = b.binary(OpKind::less_equal, b.iota(key.name, {DType::i32, {key}}),
-                                 place + static_cast<double>(key.size - query.size));
+    const Tensor place = b.iota(query.name, {DType::i64, {query}});
+    const Tensor last =
+        position ? place + position : place + static_cast<double>(key.size - query.size);
+    const Tensor seen = b.binary(OpKind::less_equal, b.iota(key.name, {DType::i64, {key}}), last);
     const Tensor never = b.constant(-std::numeric_limits<double>::infinity(), s.type());
     return b.select(seen, s, never);
   }
 
   Tensors attention() const {
     const Names key = {name("key")};
-    const Tensor s = scores(in[0], in[1]);
+    const Tensor s = scores(in[0], in[1], in.size() > 3 ? in[3] : Tensor());
     const Tensor highest = b.max(s, key);
     const Tensor e = exp(s - highest);
     const Tensor total = b.sum(e, key);

@@ -192,6 +192,12 @@ Result<std::vector<Tensor>> operand_gradients(const GradientCall& call) {
     if (call.adjoints[i])
       return fail(Code::unsupported, "{} has no gradient by result {}", op_info(call.op.kind).name,
                   i);
+  const bool caches = call.op.kind == OpKind::update ||
+                      (call.op.kind == OpKind::attention && call.operands.size() > 3);
+  if (caches)
+    return fail(Code::unsupported,
+                "{} with a cache has no gradient; build the model for training, without positions",
+                op_info(call.op.kind).name);
   Tensors made = Rule{.b = call.builder,
                       .op = call.op,
                       .in = call.operands,

@@ -72,6 +72,9 @@ struct Inference {
   Result<Types> argmax() const;
   Result<Types> gather() const;
   Result<Types> scatter_add() const;
+  // Where in a cache: one number, or one for each of some dimensions of what is kept there.
+  Result<void> want_position(const Type& position, const Type& of, std::string_view along) const;
+  Result<Types> update() const;
   Result<Types> repeat() const;
   Result<Types> fused() const;
   Result<Types> matmul() const;
@@ -251,6 +254,29 @@ Result<Types> Inference::scatter_add() const {
   return Types{out};
 }
 
+Result<void> Inference::want_position(const Type& position, const Type& of,
+                                      std::string_view along) const {
+  if (position.dtype != DType::i64) return wrong("position {} is not of i64", position.text());
+  for (const Dim& dim : position.dims)
+    if (dim.name == along || !of.has(dim.name) || of.size_of(dim.name) != dim.size)
+      return wrong("position {} has a dimension {}={} that {} has not besides {}", position.text(),
+                   dim.name, dim.size, of.text(), along);
+  return {};
+}
+
+Result<Types> Inference::update() const {
+  const Type& cache = in[0];
+  TRY(const Dim along, dim_of(cache, "dim"));
+  TRY(const Dim rows, dim_of(in[1], "dim"));
+  Type same = cache;
+  same.dims[*same.find(along.name)].size = rows.size;
+  if (same != in[1])
+    return wrong("{} and {} differ in more than {}", cache.text(), in[1].text(), along.name);
+  if (rows.size > along.size) return wrong("{} rows do not fit into {}", rows.size, cache.text());
+  TRY_DO(want_position(in[2], cache, along.name));
+  return Types{cache};
+}
+
 Result<Types> Inference::repeat() const {
   TRY(const int64_t count, attribute<int64_t>("count"));
   TRY(const int64_t carried, attribute<int64_t>("carried"));
@@ -349,6 +375,8 @@ Result<Types> Inference::norm_grad() const {
 }
 
 Result<Types> Inference::attention() const {
+  if (in.size() != 3 && in.size() != 4)
+    return wrong("takes queries, keys, values and perhaps a position, not {} operands", in.size());
   const Type& q = in[0];
   const Type& k = in[1];
   TRY_DO(want_float(q));
@@ -370,6 +398,11 @@ Result<Types> Inference::attention() const {
   }
   if (attributes.get<bool>("causal") && key.size < query.size)
     return wrong("{} keys are too few for {} queries that look back", key.size, query.size);
+  if (in.size() == 4) {
+    if (!attributes.get<bool>("causal"))
+      return wrong("queries with a position look back only: causal has to be true");
+    TRY_DO(want_position(in[3], k, key.name));
+  }
   Type sums = q.without({head.name, query.name}).with(DType::f32);
   sums.dims.push_back(query);
   return Types{q, sums};
@@ -434,6 +467,7 @@ Result<Types> Inference::run() const {
     case OpKind::argmax: return argmax();
     case OpKind::gather: return gather();
     case OpKind::scatter_add: return scatter_add();
+    case OpKind::update: return update();
     case OpKind::repeat: return repeat();
     case OpKind::fused: return fused();
     case OpKind::matmul: return matmul();

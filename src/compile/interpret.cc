@@ -154,7 +154,7 @@ class Interpreter {
       }
       case OpClass::shape: keep(out, reshaped(op)); return {};
       case OpClass::reduce: keep(out, reduced(op)); return {};
-      case OpClass::index: return indexed(op);
+      case OpClass::index: return op.kind == OpKind::update ? update(op) : indexed(op);
       case OpClass::control: return op.kind == OpKind::repeat ? repeat(op) : call(op, *op.body);
       case OpClass::large: {
         std::vector<Type> operands;
@@ -272,6 +272,28 @@ class Interpreter {
         made[place] += values_[list][i];
       index.next();
       row.next();
+    }
+    keep(op.results[0], std::move(made));
+    return {};
+  }
+
+  Result<void> update(const Node& op) {
+    const std::string dim = op.attributes.get<std::string>("dim");
+    const Type& cache = type(op.operands[0]);
+    const Type& rows = type(op.operands[1]);
+    const size_t along = *cache.find(dim);
+    const int64_t size = cache.dims[along].size;
+    const int64_t apart = dense_strides(cache)[along];
+    Values made = values_[op.operands[0]];
+    Walk to(rows.dims, strides_in(rows, cache));
+    Walk position(rows.dims, strides_in(rows, type(op.operands[2])));
+    for (const double value : values_[op.operands[1]]) {
+      const auto at = static_cast<int64_t>(values_[op.operands[2]][position.offset()]);
+      if (at < 0 || at > size)
+        return fail(Code::invalid, "position {} is outside of {}={}", at, dim, size);
+      if (at + to.index(along) < size) made[to.offset() + at * apart] = value;
+      to.next();
+      position.next();
     }
     keep(op.results[0], std::move(made));
     return {};

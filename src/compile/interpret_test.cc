@@ -76,6 +76,49 @@ TEST_CASE("a causal query sees keys up to its own place, counted from the end") 
   CHECK(y == Numbers{4, 6});
 }
 
+TEST_CASE("rows go into a cache from a position on, and those past its end nowhere") {
+  const std::string operands = "%c: f32[b=2, t=3], %r: f32[b=2, t=2], %p: i64[b=2]";
+  const std::string update = "%y = update(%c, %r, %p) {dim=\"t\"}";
+  const Numbers cache{1, 2, 3, 4, 5, 6};
+  const Numbers rows{7, 8, 9, 10};
+  CHECK(result_of(operands, update, {cache, rows, {0, 1}}) == Numbers{7, 8, 3, 4, 9, 10});
+  CHECK(result_of(operands, update, {cache, rows, {2, 3}}) == Numbers{1, 2, 7, 4, 5, 6});
+  const std::string one = "%c: f32[b=2, t=3], %r: f32[b=2, t=2], %p: i64[]";
+  CHECK(result_of(one, update, {cache, rows, {1}}) == Numbers{1, 7, 8, 4, 9, 10});
+  const Graph graph = graph_of("graph g(" + one + ") { " + update + " return %y as \"y\" }");
+  for (const double outside : {-1.0, 4.0}) {
+    const auto result = interpret(
+        graph, {{graph.type(0), cache}, {graph.type(1), rows}, {graph.type(2), {outside}}});
+    REQUIRE(!result.has_value());
+    CHECK(result.error().text() == fmt::format("update: position {} is outside of t=3", outside));
+  }
+}
+
+TEST_CASE("with a position, a query sees what is in the cache up to itself") {
+  const auto y = result_of(
+      "%q: f32[b=2, t=2, d=1], %k: f32[b=2, u=4, d=1], %v: f32[b=2, u=4, d=1], %p: i64[b=2]",
+      "%y, %l = attention(%q, %k, %v, %p) {causal=true, scale=1.0, query=\"t\", key=\"u\", "
+      "head=\"d\"}",
+      {{0, 0, 0, 0}, Numbers(8), {2, 4, 60, 70, 1, 3, 5, 7}, {0, 3}});
+  CHECK(y == Numbers{2, 3, 4, 4});
+}
+
+TEST_CASE("what cannot be put into a cache is told") {
+  const auto error = [](const std::string& rows, const std::string& position) {
+    return parse_graph("graph g(%c: f32[b=2, t=3], %r: " + rows + ", %p: " + position +
+                       ") { %y = update(%c, %r, %p) {dim=\"t\"} return %y as \"y\" }")
+        .error()
+        .text();
+  };
+  CHECK(error("f32[b=3, t=1]", "i64[]")
+            .ends_with("update: f32[b=2, t=3] and f32[b=3, t=1] differ in more than t"));
+  CHECK(error("f32[b=2, t=4]", "i64[]").ends_with("update: 4 rows do not fit into f32[b=2, t=3]"));
+  CHECK(error("f32[b=2, t=1]", "i32[]").ends_with("update: position i32[] is not of i64"));
+  CHECK(error("f32[b=2, t=1]", "i64[t=3]")
+            .ends_with("position i64[t=3] has a dimension t=3 that f32[b=2, t=3] has not besides "
+                       "t"));
+}
+
 TEST_CASE("targets below zero are not counted") {
   const auto y = result_of("%x: f32[t=2, e=1], %w: f32[v=2, e=1], %i: i32[t=2]",
                            "%y = linear_cross_entropy(%x, %w, %i) {over=\"e\", vocab=\"v\"}",

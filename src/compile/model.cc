@@ -136,17 +136,70 @@ Tensor ModelBuilder::close_layers(const Tensor& y) {
   Builder& body = *layers_;
   layers_ = nullptr;
   path_.resize(outer_path_);
-  const auto results = graph_.close_body(body, {y});
+  std::vector<Tensor> returned{y};
+  for (const auto& [name, cache] : next_caches_) returned.push_back(cache);
+  const auto results = graph_.close_body(body, returned);
+  for (size_t i = 1; i < results.size(); ++i) graph_.output(next_caches_[i - 1].first, results[i]);
+  next_caches_.clear();
   return results.empty() ? Tensor() : results[0];
 }
 
+void ModelBuilder::keep_cache(const CacheShape& shape) {
+  if (use_ != ModelUse::generate) return refuse("only a model that generates keeps caches");
+  if (shape.sequences < 1 || shape.places < 1)
+    return refuse(fmt::format("caches of {} sequences of {} places cannot be", shape.sequences,
+                              shape.places));
+  cache_ = shape;
+  position_ = graph_.input(kPositionInput, {DType::i64, {{kBatchDim, shape.sequences}}});
+}
+
 Tensor ModelBuilder::positions(const std::string& dim, int64_t size) {
-  return ops().iota(dim, {DType::i32, {{dim, size}}});
+  if (!position_) return ops().iota(dim, {DType::i32, {{dim, size}}});
+  // What fills up the last piece of a sequence may lie past the end; it is never seen.
+  Builder& b = ops();
+  const Tensor place = position_ + b.iota(dim, {DType::i64, {{dim, size}}});
+  const Tensor last = b.constant(static_cast<double>(cache_.places - 1), {DType::i64, {}});
+  return b.cast(b.binary(OpKind::minimum, place, last), DType::i32);
+}
+
+Tensor ModelBuilder::cached(std::string_view name, const Tensor& rows,
+                            const AttentionOptions& options) {
+  // A head's rows lie side by side, as attention reads them.
+  const auto place = rows.type().find(options.key);
+  if (!place || !rows.type().has(options.head)) {
+    refuse(fmt::format("attention: {} has no dimensions {} and {}", rows.type().text(), options.key,
+                       options.head));
+    return {};
+  }
+  Dims dims = rows.type().without({options.key, options.head}).dims;
+  dims.push_back({options.key, cache_.places});
+  dims.push_back({options.head, rows.type().size_of(options.head)});
+  Names order;
+  for (const Dim& dim : dims) order.push_back(dim.name);
+  if (layers_ != nullptr) dims.insert(dims.begin(), Dim{kLayerDim, layer_count_});
+  std::string full = kCachePrefix + whole_name(name);
+  for (int same = 1; graph_.graph().input(full) != nullptr; ++same)
+    full = fmt::format("{}{}#{}", kCachePrefix, whole_name(name), same);
+  const Tensor whole = graph_.state(full, {rows.type().dtype, std::move(dims)});
+  const Tensor before = layers_ == nullptr ? whole : layers_->part(whole);
+  const Tensor next = ops().update(before, ops().transpose(rows, order), position_, options.key);
+  if (layers_ == nullptr)
+    graph_.output(full, next);
+  else
+    next_caches_.emplace_back(full, next);
+  return next;
 }
 
 Tensor ModelBuilder::attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const AttentionOptions& options) {
-  return ops().attention(q, k, v, options);
+  if (!position_ || !q || !k || !v) return ops().attention(q, k, v, options);
+  if (!options.causal) {
+    refuse("attention that looks ahead cannot be computed piece by piece; make it causal");
+    return {};
+  }
+  const Tensor keys = cached("keys", k, options);
+  const Tensor values = cached("values", v, options);
+  return ops().attention(q, keys, values, position_, options);
 }
 
 Tensor ModelBuilder::draw() {

@@ -81,6 +81,18 @@ enum class ModelUse : uint8_t {
   generate,  // nor here
 };
 
+// A model that is given its sequences piece by piece keeps their keys and values in caches, which
+// are states: attention() sees what came before, and places count from the input kPositionInput:
+// i64[batch], how much of each sequence came before.
+struct CacheShape {
+  int64_t sequences;
+  int64_t places;  // the longest a sequence may become
+};
+
+constexpr const char* kBatchDim = "batch";
+constexpr const char* kPositionInput = "position";
+constexpr const char* kCachePrefix = "cache/";  // of the names of caches
+
 std::string_view use_name(ModelUse use);
 Result<ModelUse> use_named(std::string_view name);
 
@@ -91,6 +103,8 @@ class ModelBuilder {
   ModelBuilder& operator=(const ModelBuilder&) = delete;
 
   ModelUse use() const { return use_; }
+  // Only when it is to generate, and before attention or positions are asked for.
+  void keep_cache(const CacheShape& shape);
   // Where operations are made now: the body of the layers that are open, or the graph.
   Builder& ops() { return layers_ == nullptr ? graph_ : *layers_; }
   // The line of the user's that what follows is made for.
@@ -133,7 +147,8 @@ class ModelBuilder {
 
   // Operations that depend on the use.
   //
-  // The place of each element along `dim` in its sequence: i32[dim].
+  // The place of each element along `dim` in its sequence: i32[dim]; with caches, whose sequences
+  // are each somewhere else, i32[batch, dim].
   Tensor positions(const std::string& dim, int64_t size);
   Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionOptions& options = {});
@@ -149,6 +164,8 @@ class ModelBuilder {
   std::string whole_name(std::string_view name) const;
   // i64[], another for each batch and layer.
   Tensor draw();
+  // What a cache holds once these rows are in it.
+  Tensor cached(std::string_view name, const Tensor& rows, const AttentionOptions& options);
 
   ModelUse use_;
   int64_t seed_;
@@ -163,6 +180,10 @@ class ModelBuilder {
   int64_t layer_count_ = 0;
   size_t outer_path_ = 0;
   std::string layers_path_;  // "blocks.*"
+  CacheShape cache_{};
+  Tensor position_;  // when there are caches
+  // Caches of the open layers, and what comes of them.
+  std::vector<std::pair<std::string, Tensor>> next_caches_;
   Tensor draw_;
   Tensor layer_draws_;  // one for each of the open layers
 };

@@ -63,6 +63,7 @@ enum class OpKind : uint8_t {
   // by index
   gather,  // (table, indices) {dim}: rows of a table; dimension `dim` gives way to the indices'
   scatter_add,  // (indices, updates) {dim, size}: what gather's gradient is
+  update,  // (cache, rows, position) {dim}: rows from a position on; those past the end are lost
   // control
   repeat,  // a region over and over, see graph.h
   fused,   // a region that becomes one kernel, see passes
@@ -75,7 +76,9 @@ enum class OpKind : uint8_t {
   layer_norm_grad,  // (dy, x, scale, mean, 1/deviation) {dim}: dx, dscale, dshift
   rms_norm,         // (x, scale) {dim, epsilon}: y, 1/root of mean square
   rms_norm_grad,    // (dy, x, scale, 1/root) {dim}: dx, dscale
-  attention,  // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials
+  // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials. With a fourth
+  // operand, position: keys are a cache, and query i sees those up to position + i.
+  attention,
   attention_grad,             // (dout, q, k, v, out, lse) {…}: dq, dk, dv
   linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab}: loss, dx, dw

@@ -179,7 +179,7 @@ void attend_heads(const Attention& a, Part part, std::byte* bytes) {
   Workspace workspace(bytes);
   const AttentionBuffers buffers(a.shape, workspace);
   for (int64_t index = part.first; index < part.end; ++index) {
-    const HeadRows head(a.shape, index);
+    const HeadRows head(a, index);
     int64_t packed = 0;
     for (int64_t row = 0; row < head.count; row += kBlock)
       attend_rows(a, head, row, buffers, packed);
@@ -203,6 +203,7 @@ void attention(const Attention& given, int thread, int threads, std::byte* works
   const AttentionShape& shape = given.shape;
   TUTTI_ASSERT(shape.query_heads % shape.kv_heads == 0, "heads are shared by whole groups");
   TUTTI_ASSERT(!shape.causal || shape.queries <= shape.keys, "queries are the last places");
+  TUTTI_ASSERT(shape.causal || given.positions == nullptr, "queries with places look back");
   TUTTI_SIMD(attend_heads)(given, part_of(shape.batch * shape.kv_heads, thread, threads),
                            workspace);
 }

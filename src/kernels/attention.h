@@ -4,7 +4,8 @@
 //   out = softmax(q kᵀ · scale) v
 //
 // Several query heads may share a head of keys and values. Queries may be fewer than keys: they
-// are the last places, so that decoding with a cache is one query. All threads call with their
+// are the last places, so that decoding is one query; or, with `positions`, those from a place on
+// of keys that were kept in a larger cache. All threads call with their
 // index and a workspace of their own; parts, which are heads of keys of a batch, are independent.
 // Every element is a chain of fused multiply-adds in the order of places, and a row of out depends
 // on its query and the keys it sees alone: the same bits for every target, number of threads,
@@ -49,6 +50,10 @@ struct Attention {
   ConstHeads v;
   Heads out;
   float* lse;  // [batch][query_heads][queries]: logarithms of the sums of exponentials
+  // If there are any: in the batch at b query i sees the keys up to positions[b · stride] + i, as
+  // far as there are so many. Only when causal.
+  const int64_t* positions = nullptr;
+  int64_t position_stride = 0;
 };
 size_t attention_workspace_bytes(const AttentionShape& shape);
 void attention(const Attention& given, int thread, int threads, std::byte* workspace);

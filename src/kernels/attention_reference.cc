@@ -13,12 +13,18 @@ struct Query {
 };
 
 template <class Visit>
-void each_query(const AttentionShape& s, const Visit& visit) {
+void each_query(const AttentionShape& s, const Visit& visit, const int64_t* positions = nullptr,
+                int64_t position_stride = 0) {
+  const auto seen = [&](int64_t batch, int64_t time) {
+    if (!s.causal) return s.keys;
+    const int64_t before =
+        positions == nullptr ? s.keys - s.queries : positions[batch * position_stride];
+    return std::min(s.keys, before + time + 1);
+  };
   for (int64_t batch = 0; batch < s.batch; ++batch)
     for (int64_t head = 0; head < s.query_heads; ++head)
       for (int64_t time = 0; time < s.queries; ++time)
-        visit(Query{batch, head, head / (s.query_heads / s.kv_heads), time,
-                    s.causal ? s.keys - s.queries + time + 1 : s.keys});
+        visit(Query{batch, head, head / (s.query_heads / s.kv_heads), time, seen(batch, time)});
 }
 
 double dot(const float* a, const float* b, int64_t size) {
@@ -31,25 +37,28 @@ double dot(const float* a, const float* b, int64_t size) {
 
 void attention_reference(const Attention& a) {
   const AttentionShape& s = a.shape;
-  each_query(s, [&](const Query& query) {
-    const float* q = a.q.at(query.batch, query.head, query.time);
-    std::vector<double> scores;
-    for (int64_t key = 0; key < query.seen; ++key)
-      scores.push_back(s.scale * dot(q, a.k.at(query.batch, query.kv_head, key), s.head_size));
-    double highest = -INFINITY;
-    for (const double score : scores) highest = std::max(highest, score);
-    double sum = 0;
-    for (const double score : scores) sum += std::exp(score - highest);
-    for (int64_t i = 0; i < s.head_size; ++i) {
-      double out = 0;
-      for (int64_t key = 0; key < query.seen; ++key)
-        out += std::exp(scores[static_cast<size_t>(key)] - highest) / sum *
-               a.v.at(query.batch, query.kv_head, key)[i];
-      a.out.at(query.batch, query.head, query.time)[i] = static_cast<float>(out);
-    }
-    a.lse[(query.batch * s.query_heads + query.head) * s.queries + query.time] =
-        static_cast<float>(highest + std::log(sum));
-  });
+  each_query(
+      s,
+      [&](const Query& query) {
+        const float* q = a.q.at(query.batch, query.head, query.time);
+        std::vector<double> scores;
+        for (int64_t key = 0; key < query.seen; ++key)
+          scores.push_back(s.scale * dot(q, a.k.at(query.batch, query.kv_head, key), s.head_size));
+        double highest = -INFINITY;
+        for (const double score : scores) highest = std::max(highest, score);
+        double sum = 0;
+        for (const double score : scores) sum += std::exp(score - highest);
+        for (int64_t i = 0; i < s.head_size; ++i) {
+          double out = 0;
+          for (int64_t key = 0; key < query.seen; ++key)
+            out += std::exp(scores[static_cast<size_t>(key)] - highest) / sum *
+                   a.v.at(query.batch, query.kv_head, key)[i];
+          a.out.at(query.batch, query.head, query.time)[i] = static_cast<float>(out);
+        }
+        a.lse[(query.batch * s.query_heads + query.head) * s.queries + query.time] =
+            static_cast<float>(highest + std::log(sum));
+      },
+      a.positions, a.position_stride);
 }
 
 void attention_grad_reference(const AttentionGrad& a) {

@@ -151,6 +151,64 @@ TEST_CASE("a place has the same bits whether it comes with others or alone") {
   }
 }
 
+TEST_CASE("places of a cache have the bits of a sequence as long as they see") {
+  // Two sequences, at different places of their caches, whose rest is not a number.
+  const AttentionShape cached{2, 4, 2, 3, 160, 24, 0.2F, true};
+  const int64_t positions[] = {4, 110};
+  const auto make = [&] {
+    Problem p(cached);
+    for (int64_t batch = 0; batch < 2; ++batch)
+      for (int64_t key = positions[batch] + 3; key < 160; ++key)
+        for (HeadFloats* each : {&p.k, &p.v})
+          std::fill_n(each->all.begin() + (batch * 160 + key) * 48, 48, kNaN);
+    return p;
+  };
+  const auto given = [&](Problem& p) {
+    Attention a = p.forward();
+    a.positions = positions;
+    a.position_stride = 1;
+    return a;
+  };
+  Problem exact = make();
+  attention_reference(given(exact));
+  every_way(
+      1, make,
+      [&](Problem& p, int, int thread, int threads) {
+        std::vector<std::byte> workspace(attention_workspace_bytes(cached));
+        attention(given(p), thread, threads, workspace.data());
+      },
+      [&](const Problem& p) {
+        CHECK(relative_error(p.out.all, doubles(exact.out.all)) < 2e-6);
+        for (int64_t batch = 0; batch < 2; ++batch) {
+          const int64_t keys = positions[batch] + 3;
+          Problem alone({1, 4, 2, 3, keys, 24, 0.2F, true});
+          const auto part = [&](const HeadFloats& all, int64_t each, int64_t count) {
+            const auto from = all.all.begin() + batch * each;
+            return Floats(from, from + count);
+          };
+          alone.k.all = part(p.k, 160 * 48, keys * 48);
+          alone.v.all = part(p.v, 160 * 48, keys * 48);
+          alone.q.all = part(p.q, 3 * 96, 3 * 96);
+          run(alone, 0, 0, 1);
+          CHECK(same_bits(alone.out.all, part(p.out, 3 * 96, 3 * 96)));
+        }
+      });
+}
+
+TEST_CASE("queries past the end of a cache see all of it") {
+  Problem p({1, 1, 1, 4, 10, 8, 0.3F, true});
+  const int64_t position = 8;
+  Attention a = p.forward();
+  a.positions = &position;
+  Problem exact = p;
+  Attention reference = exact.forward();
+  reference.positions = &position;
+  std::vector<std::byte> workspace(attention_workspace_bytes(p.shape));
+  attention(a, 0, 1, workspace.data());
+  attention_reference(reference);
+  CHECK(relative_error(p.out.all, doubles(exact.out.all)) < 2e-6);
+}
+
 TEST_CASE("large scores stay finite, and what is not a number is seen by later places alone") {
   Problem large({1, 1, 1, 120, 120, 16, 1.0F, true}, 100);
   run(large, 0, 0, 1);

@@ -17,6 +17,8 @@
 #include "kernels/gemm_tile.inc"
 // The tile first, then what feeds it.
 #include "kernels/gemm_pack.inc"
+// Without packing, for few rows.
+#include "kernels/gemm_thin.inc"
 // Packed blocks, then the loops over them.
 #include "kernels/gemm_loops.inc"
 #endif

@@ -150,6 +150,17 @@ TEST_CASE("a product has the bits of the reference when it has several blocks") 
   check_shape(700, 1, 900, random);
 }
 
+TEST_CASE("a product of few rows has the bits of the reference, however wide and deep") {
+  with_every_kernel([] {
+    std::mt19937 random(10);
+    for (int64_t m = 1; m <= 17; ++m) check_shape(m, 4096 / m + 70 + m, 5 + m, random);
+    check_shape(1, 150, 1027, random);
+    check_shape(9, 137, 1030, random);
+    Trial neither(6, 90, 21, Layout::neither, Layout::columns, true, random);
+    CHECK(neither.agrees(2));
+  });
+}
+
 TEST_CASE("neither side of a matrix needs to be contiguous") {
   with_every_kernel([] {
     std::mt19937 random(4);
@@ -233,6 +244,7 @@ TEST_CASE("an edge sees every element once, when it is final") {
                                   {600, 65, 400},
                                   {9, 3300, 2},
                                   {30, 40, 0},
+                                  {16, 700, 40},
                                   {3, 100, 10}}) {
       for (const Layout of_a : kLayouts) {
         CAPTURE(m);

@@ -14,6 +14,7 @@
 #include "kernels/row_groups.h"
 #include "kernels/share.h"
 #include "run/pointer.h"
+#include "run/update_launch.h"
 
 namespace tutti {
 namespace {
@@ -142,6 +143,14 @@ class AttentionLaunch final : public Launch {
                     .causal = instruction.attributes.get<bool>("causal")};
     for (const auto* refs : {&instruction.operands, &instruction.results})
       for (const TensorRef& ref : *refs) {
+        if (!grad && refs == &instruction.operands && &ref - refs->data() == 3) {
+          // Positions: one, or one for each of the batch.
+          if (!ref.type.dims.empty() && ref.type.dims[0].name != names->batch) return nullptr;
+          if (ref.type.dims.size() > 1) return nullptr;
+          made->positions_ = Pointer(ref);
+          made->position_stride_ = ref.type.dims.empty() ? 0 : 1;
+          continue;
+        }
         if (!ref.type.has(names->head)) {
           // Sums of exponentials, [batch][heads][queries] for the kernel.
           Names order;
@@ -180,7 +189,9 @@ class AttentionLaunch final : public Launch {
                  .k = t[1].constant(call),
                  .v = t[2].constant(call),
                  .out = t[3].in(call),
-                 .lse = lse_.as<float>(call)},
+                 .lse = lse_.as<float>(call),
+                 .positions = positions_ ? positions_->as<const int64_t>(call) : nullptr,
+                 .position_stride = position_stride_},
                 call.thread, call.threads, call.workspace);
       return {};
     }
@@ -203,6 +214,8 @@ class AttentionLaunch final : public Launch {
   bool grad_ = false;
   std::vector<HeadsRef> tensors_;
   Pointer lse_;
+  std::optional<Pointer> positions_;
+  int64_t position_stride_ = 0;
 };
 
 // A kernel whose call is a closure over places.
@@ -430,6 +443,7 @@ std::unique_ptr<Launch> make_heavy_launch(const Program&, const Instruction& ins
     case Kernel::cross_entropy: return cross_entropy_launch(instruction);
     case Kernel::gather:
     case Kernel::scatter_add: return embedding_launch(instruction);
+    case Kernel::update: return make_update_launch(instruction);
     case Kernel::sum_chunks:
     case Kernel::square_chunks:
     case Kernel::join_chunks: return chunks_launch(instruction);

@@ -76,6 +76,19 @@ TEST_CASE("generated kernels compute what operations say") {
                   2e-6);
 }
 
+TEST_CASE("rows are put into caches however both lie") {
+  check_execution(graph_of(R"(graph g(%c: f32[b=2, t=5, n=3], %r: f32[n=3, b=2, t=2],
+      %p: i64[b=2], %one: i64[], %w: f32[t=4] state, %v: f32[t=2]) {
+    %rows = transpose(%r) {order=["b", "t", "n"]}
+    %a = update(%c, %rows, %p) {dim="t"}
+    %turned = transpose(%c) {order=["n", "b", "t"]}
+    %b = update(%turned, %r, %one) {dim="t"}
+    %next = update(%w, %v, %one) {dim="t"}
+    return %a as "a", %b as "b", %next as "w"
+  })"),
+                  0);
+}
+
 TEST_CASE("a small GPT's step is executed as its graph says, the same with one and two threads") {
   const Graph graph = tiny_gpt(3);
   Names names;

@@ -41,6 +41,9 @@ class Lowering {
 
   Result<LoopKernel> run() {
     TRY_DO(find_domain());
+    if (options_.columns > domain_.size() || (options_.columns > 1 && !can_join(options_.columns)))
+      return fail(Code::unsupported, "the last {} dimensions do not lie together",
+                  options_.columns);
     choose_columns();
     for (const Parameter& parameter : parameters_) kernel_.parameters.push_back(access(parameter));
     kernel_.reads = body_.inputs.size();

@@ -8,13 +8,14 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<Pass, 9> kPasses = {{
+constexpr std::array<Pass, 10> kPasses = {{
     {"expand", expand},
     {"simplify", simplify},
     {"merge-equal", merge_equal},
     {"join-losses", join_losses},
     {"join-pads", join_pads},
     {"remove-unused", remove_unused},
+    {"sink-sums", sink_sums},
     {"simplify-again", simplify},
     {"fuse", fuse},
     {"remove-unused-again", remove_unused},

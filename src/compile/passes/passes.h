@@ -38,6 +38,10 @@ Graph join_losses(const Graph& graph);
 // tensor is.
 Graph join_pads(const Graph& graph);
 
+// What is added to all that a repeat stacks is added to each part in its round: sums of gradients
+// are finished where the gradients are made.
+Graph sink_sums(const Graph& graph);
+
 // No operations that no output needs, and no rounds of a repeat carry what nobody reads.
 Graph remove_unused(const Graph& graph);
 

@@ -163,3 +163,32 @@ TEST_CASE("join_pads puts parts of one tensor side by side") {
 }
 )");
 }
+
+TEST_CASE("sink_sums adds to each part in its round") {
+  check_pass(sink_sums, R"(graph g(%s: f32[layer=2, n=3], %x: f32[n=3], %w: f32[layer=2, n=3]) {
+    %c, %p, %q = repeat(%x, %w) {carried=1, count=2, reversed=false, sliced=1, stack="layer"}
+    body(%x: f32[n=3], %w: f32[n=3]) {
+      %a = mul(%x, %w)
+      %b = exp(%a)
+      return %b as "x", %a as "p", %x as "q"
+    }
+    %y = add(%s, %p)
+    %late = exp(%q)
+    %z = add(%q, %late)
+    return %y as "y", %z as "z", %c as "c"
+  })",
+             R"(graph g(%s: f32[layer=2, n=3], %x: f32[n=3], %w: f32[layer=2, n=3]) {
+  %0, %1, %2 = repeat(%x, %w, %s) {carried=1, count=2, reversed=false, sliced=2, stack="layer"}
+      : f32[n=3], f32[layer=2, n=3], f32[layer=2, n=3]
+  body(%x: f32[n=3], %w: f32[n=3], %sum1: f32[n=3]) {
+    %0 = mul(%x, %w) : f32[n=3]
+    %1 = add(%sum1, %0) : f32[n=3]
+    %2 = exp(%0) : f32[n=3]
+    return %2 as "x", %1 as "p", %x as "q"
+  }
+  %3 = exp(%2) : f32[layer=2, n=3]
+  %4 = add(%2, %3) : f32[layer=2, n=3]
+  return %1 as "y", %4 as "z", %0 as "c"
+}
+)");
+}

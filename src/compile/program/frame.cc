@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "compile/program/frame_lowering.h"
 #include "compile/program/memory_plan.h"
+#include "compile/program/overwrite.h"
 #include "compile/program/tensor_view.h"
 
 namespace tutti {
@@ -22,6 +23,11 @@ int64_t LoopTable::add(LoopKernel kernel) {
     kernels_.push_back(std::move(kernel));
   }
   return found->second;
+}
+
+bool LoopTable::is_copy(int64_t index) const {
+  const auto& nodes = kernels_[static_cast<size_t>(index)].nodes;
+  return nodes.size() == 2 && nodes[0].op == LoopOp::load && nodes[1].op == LoopOp::store;
 }
 
 Result<FrameCode> lower_frame(const Graph& graph, LoopTable& loops) {
@@ -44,7 +50,10 @@ Result<FrameCode> FrameLowering::run() {
     for (const ValueId operand : op.operands) ++uses_[operand];
   want_outputs();
   want_parts_of_concats();
-  for (const Node& op : graph_.ops) {
+  find_edges();
+  for (size_t i = 0; i < graph_.ops.size(); ++i) {
+    const Node& op = graph_.ops[i];
+    if (done_.contains(i)) continue;
     at_ = op.at;
     auto done = lower(op);
     if (!done)
@@ -59,23 +68,13 @@ Result<FrameCode> FrameLowering::run() {
 // An output is made where it belongs, if it is made here and is not two outputs at once. A state
 // that is still read after its next value is made gets that at the end.
 void FrameLowering::want_outputs() {
-  std::vector<size_t> made(graph_.types.size());
-  std::vector<size_t> read(graph_.types.size());
-  for (size_t i = 0; i < graph_.ops.size(); ++i) {
-    for (const ValueId result : graph_.ops[i].results) made[result] = i + 1;
-    for (const ValueId operand : graph_.ops[i].operands) read[operand] = i + 1;
-  }
-  // Who reads what is only looked at in another way reads the thing itself.
-  for (const Node& op : std::views::reverse(graph_.ops))
-    if (op_class(op.kind) == OpClass::shape)
-      for (const ValueId operand : op.operands)
-        read[operand] = std::max(read[operand], read[op.results[0]]);
+  const Overwrite overwrite(graph_);
   for (uint32_t i = 0; i < graph_.outputs.size(); ++i) {
     const Output& output = graph_.outputs[i];
     const Input* old = graph_.input(output.name);
-    const bool early =
-        old != nullptr && old->role == InputRole::state && read[old->value] > made[output.value];
-    if (made[output.value] == 0 || early || wanted_[output.value]) continue;
+    const bool early = old != nullptr && old->role == InputRole::state &&
+                       overwrite.is_too_early(old->value, output.value);
+    if (!overwrite.is_made(output.value) || early || wanted_[output.value]) continue;
     wanted_[output.value] =
         dense(static_cast<uint32_t>(graph_.inputs.size()) + i, graph_.type(output.value));
   }
@@ -131,9 +130,7 @@ void FrameLowering::settle(const Node& op) {
     if (!wanted_[value] || !refs_[value]) continue;
     const TensorRef& is = *refs_[value];
     const TensorRef& wanted = *wanted_[value];
-    if (is.buffer == wanted.buffer && is.offset == wanted.offset && is.strides == wanted.strides)
-      continue;
-    copy(is, wanted);
+    if (!same_place(is, wanted)) copy(is, wanted);
     refs_[value] = wanted;
   }
 }
@@ -280,34 +277,66 @@ void FrameLowering::fill(const TensorRef& to, double value) {
   emit_loops(body, {}, {to});
 }
 
-// Every round is the same frame over other parts; what is carried goes to and fro between two
-// places, beginning where it is and ending where it is wanted.
+namespace {
+
+// Where a carried value is kept as it comes into each round, among the stacked results.
+std::vector<std::optional<size_t>> kept_as(const Graph& body, size_t carried) {
+  std::vector<std::optional<size_t>> kept(carried);
+  for (size_t i = 0; i < carried; ++i)
+    for (size_t k = carried; k < body.outputs.size(); ++k)
+      if (body.outputs[k].value == body.inputs[i].value) kept[i] = k;
+  return kept;
+}
+
+}  // namespace
+
+// Every round is the same frame over other parts. What is carried goes to and fro between two
+// places, beginning where it is and ending where it is wanted; what is kept of each round anyway is
+// made there by the round before.
 Result<void> FrameLowering::lower_repeat(const Node& op) {
   const RepeatShape shape = repeat_shape(op);
   TRY(const FrameCode frame, lower_frame(*op.body, loops_));
-  const std::vector<TensorRef> in = dense_operands(op);
+  std::vector<TensorRef> in = dense_operands(op);
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
+  const auto kept = kept_as(*op.body, shape.carried);
+  const auto place_of = [&](size_t round) {
+    return static_cast<int64_t>(shape.reversed ? shape.count - 1 - round : round);
+  };
+  // What is carried and written over only when it was read stays in one place after the first.
+  const Overwrite overwrite(*op.body);
   std::vector<TensorRef> swap[2];
-  for (auto& side : swap)
-    for (size_t i = 0; i < shape.carried; ++i)
-      side.push_back(shape.count > 1 ? scratch(in[i].type) : in[i]);
+  for (size_t i = 0; i < shape.carried; ++i) {
+    const bool in_place =
+        shape.count > 1 && !kept[i] &&
+        !overwrite.is_too_early(op.body->inputs[i].value, op.body->outputs[i].value);
+    for (auto& side : swap)
+      side.push_back(in_place ? out[i] : shape.count > 1 && !kept[i] ? scratch(in[i].type) : in[i]);
+  }
+  for (size_t i = 0; i < shape.carried; ++i) {
+    if (!kept[i]) continue;
+    const TensorRef first = part(out[*kept[i]], place_of(0));
+    copy(in[i], first);
+    in[i] = first;
+  }
+  const auto carried_into = [&](size_t round, size_t i) {
+    return round == 0 ? in[i] : kept[i] ? part(out[*kept[i]], place_of(round)) : swap[round % 2][i];
+  };
   const TensorRef room = scratch({DType::u8, {{"bytes", std::max<int64_t>(frame.bytes, 1)}}});
   for (size_t round = 0; round < shape.count; ++round) {
-    const auto place = static_cast<int64_t>(shape.reversed ? shape.count - 1 - round : round);
     std::vector<TensorRef> buffers;
     for (size_t i = 0; i < in.size(); ++i) {
       const bool carried = i < shape.carried;
       const bool cut = !carried && i < shape.carried + shape.sliced;
-      buffers.push_back(carried && round > 0 ? swap[round % 2][i]
-                        : cut                ? part(in[i], place)
-                                             : in[i]);
+      buffers.push_back(carried ? carried_into(round, i)
+                        : cut   ? part(in[i], place_of(round))
+                                : in[i]);
     }
     for (size_t i = 0; i < out.size(); ++i) {
       const bool last = round + 1 == shape.count;
-      buffers.push_back(i >= shape.carried ? part(out[i], place)
+      buffers.push_back(i >= shape.carried ? part(out[i], place_of(round))
                         : last             ? out[i]
-                                           : swap[(round + 1) % 2][i]);
+                                           : carried_into(round + 1, i));
     }
     buffers.push_back(room);
     instantiate(frame, buffers);
@@ -328,6 +357,9 @@ void FrameLowering::instantiate(const FrameCode& frame, const std::vector<Tensor
     moved(instruction.operands);
     moved(instruction.results);
     moved(instruction.edge);
+    if (instruction.kernel == Kernel::loops && loops_.is_copy(instruction.loops) &&
+        same_place(instruction.operands[0], instruction.results[0]))
+      continue;
     instructions_.push_back(std::move(instruction));
   }
 }

@@ -21,6 +21,7 @@ class LoopTable {
  public:
   explicit LoopTable(std::vector<LoopKernel>& kernels) : kernels_(kernels) {}
   int64_t add(LoopKernel kernel);
+  bool is_copy(int64_t index) const;  // of what it reads, element by element
 
  private:
   std::vector<LoopKernel>& kernels_;

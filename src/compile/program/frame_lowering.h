@@ -1,7 +1,9 @@
 // How a frame is made, operation by operation; for frame.cc and lower_large.cc.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,10 @@ class FrameLowering {
   void lower_norm_grad(const Node& op, Kernel rows, Kernel join);
   void lower_squared_norm(const Node& op);
   void lower_rows(const Node& op);
+  // What follows a product element by element is done to its blocks while they are in the cache.
+  void find_edges();
+  void share_with_edge(const Node& product);
+  void attach_edge(const Node& product, size_t columns);
   void gemm(const TensorRef& a, const TensorRef& b, const TensorRef& c, bool accumulate);
 
   const Graph& graph_;
@@ -58,6 +64,9 @@ class FrameLowering {
   std::vector<std::optional<TensorRef>> refs_;    // where each value is
   std::vector<std::optional<TensorRef>> wanted_;  // where it should be
   std::vector<uint32_t> uses_;
+  std::vector<bool> of_input_;       // what is an input, or looks at one in another way
+  std::map<ValueId, size_t> edges_;  // of a product's result: the operation
+  std::set<size_t> done_;            // operations that were lowered with another one
   std::vector<int64_t> scratch_bytes_;
   std::vector<Instruction> instructions_;
   std::string at_;

@@ -227,6 +227,7 @@ std::optional<OpKind> operation(const Instruction& instruction) {
     case Kernel::rms_norm: return OpKind::rms_norm;
     case Kernel::gather: return OpKind::gather;
     case Kernel::scatter_add: return OpKind::scatter_add;
+    case Kernel::update: return OpKind::update;
     case Kernel::adamw: return OpKind::adamw;
     case Kernel::plain: return instruction.kind;
     default: return std::nullopt;

@@ -74,7 +74,7 @@ Result<void> FrameLowering::lower_large(const Node& op) {
       const std::string head = op.attributes.get<std::string>("head");
       const auto fits = [&](const TensorRef& ref) {
         const auto place = ref.type.find(head);
-        return !place || ref.strides[*place] == 1;
+        return place ? ref.strides[*place] == 1 : ref.is_dense();
       };
       std::vector<TensorRef> in;
       for (const TensorRef& ref : operands(op)) in.push_back(fits(ref) ? ref : as_dense(ref));
@@ -99,6 +99,15 @@ Result<void> FrameLowering::lower_large(const Node& op) {
       std::vector<TensorRef> in = dense_operands(op);
       const TensorRef out = result(op, 0, true);
       emit(gathers ? Kernel::gather : Kernel::scatter_add, std::move(in), {out}, op.attributes);
+      return {};
+    }
+    case OpKind::update: {
+      // A cache that is a state, or a part of one, whose next value this is stays where it is.
+      std::vector<TensorRef> in = operands(op);
+      in[0] = as_dense(in[0]);
+      in[2] = as_dense(in[2]);
+      const TensorRef out = result(op, 0, true);
+      emit(Kernel::update, std::move(in), {out}, op.attributes);
       return {};
     }
     case OpKind::squared_norm: lower_squared_norm(op); return {};
@@ -137,6 +146,7 @@ Result<void> FrameLowering::lower_matmul(const Node& op) {
     a = as_dense(transposed(a, joined_names(joined_names(batch, rows), over)));
   if (!matrix(b, over, columns))
     b = as_dense(transposed(b, joined_names(joined_names(batch, over), columns)));
+  share_with_edge(op);
   TensorRef c = result(op, 0, false);
   const auto fits = [&](const TensorRef& ref) {
     const auto seen = matrix(ref, rows, columns);
@@ -168,6 +178,7 @@ Result<void> FrameLowering::lower_matmul(const Node& op) {
     gemm(*matrix(one_a, rows, over), *matrix(one_b, over, columns), *matrix(one_c, rows, columns),
          false);
   }
+  if (batch.empty()) attach_edge(op, columns.size());
   return {};
 }
 

@@ -59,6 +59,10 @@ TEST_CASE("programs compute what graphs say, operation by operation") {
   check(R"(%a = argmax(%x) {dim="n"} %b = cumulative_sum(%x) {dim="m"})", "ab");
   check(R"(%a = constant() {value=2.5} : f32[m=3] %i = iota() {dim="n"} : i32[m=3, n=4])", "axi");
   check("%a = squared_norm(%x, %x)", "a");
+  check(R"(%i = constant() {value=2.0} : i64[m=3]
+           %r = slice(%x) {dim="n", start=1, size=3}
+           %a = update(%x, %r, %i) {dim="n"})",
+        "a");
   check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
 }
 
@@ -74,6 +78,81 @@ TEST_CASE("programs multiply matrices however they lie") {
     check_program(graph_of("graph g(" + text + " return %y as \"y\" }"));
 }
 
+TEST_CASE("what follows a product element by element is its edge") {
+  const auto kernels = [](const std::string& text) {
+    std::string names;
+    for (const Instruction& each : check_program(graph_of("graph g(" + text)).instructions)
+      names += std::string(kernel_name(each.kernel)) + (each.edge.empty() ? " " : "+ ");
+    return names;
+  };
+  const std::string inputs =
+      R"(%a: f32[p=2, m=2, k=3], %w: f32[k=3, n=4], %b: f32[n=4], %r: f32[p=2, m=2, n=4]) {
+         %y = matmul(%a, %w) {over=["k"]} )";
+  // Bias, activation, residual; the product itself is not kept, or is.
+  const std::string more = R"(%c = broadcast(%b) : f32[p=2, m=2, n=4]
+      %d = add(%y, %c) %e = erf(%d) %f = add(%e, %r) )";
+  CHECK(kernels(inputs + more + R"(return %f as "f" })") == "gemm+ ");
+  CHECK(kernels(inputs + more + R"(return %f as "f", %d as "d", %y as "y" })") == "gemm+ ");
+  // Sums over a row are not within a block, and another order is not of this block.
+  CHECK(kernels(inputs + R"(%s = sum(%y) {dims=["n"]} return %s as "s" })") == "gemm loops ");
+  CHECK(kernels(inputs + R"(%t = transpose(%y) {order=["n", "m", "p"]} %e = exp(%t)
+                            return %e as "e" })") == "gemm loops ");
+  // What it reads must be there before the product.
+  CHECK(kernels(inputs + R"(%l, %u, %v = layer_norm(%y, %b, %b) {dim="n", epsilon=1e-5}
+                            %f = add(%y, %l) return %f as "f" })") == "gemm layer_norm loops ");
+  // A state that is read after the product keeps its old value until then.
+  CHECK(kernels(R"(%a: f32[m=2, k=3], %w: f32[k=3, n=4], %r: f32[m=2, n=4] state) {
+      %y = matmul(%a, %w) {over=["k"]} %s = sum(%r) {dims=["m"]} %n = add(%y, %r)
+      return %n as "r", %s as "s" })")
+            .starts_with("gemm "));
+}
+
+TEST_CASE("sums over rounds stay in one place, and products are added to them") {
+  const Program program = check_program(graph_of(R"(
+    graph g(%sum: f32[layer=2, m=3, n=4], %a: f32[atom=3, m=3, k=5], %w: f32[layer=2, k=5, n=4]) {
+      %y = repeat(%sum, %a, %w) {carried=1, count=3, reversed=false, sliced=1, stack="atom"}
+      body(%sum: f32[layer=2, m=3, n=4], %a: f32[m=3, k=5], %w: f32[layer=2, k=5, n=4]) {
+        %p = repeat(%w, %a) {carried=0, count=2, reversed=true, sliced=1, stack="layer"}
+        body(%w: f32[k=5, n=4], %a: f32[m=3, k=5]) {
+          %y = matmul(%a, %w) {over=["k"]}
+          return %y as "stacked"
+        }
+        %next = add(%sum, %p)
+        return %next as "sum"
+      }
+      return %y as "y"
+    })"));
+  CHECK(program.instructions.size() == 6);  // a product with its edge for each atom and layer
+  CHECK(program.arena_bytes == 64);         // a product
+}
+
+TEST_CASE("a next value is not written over what is still read") {
+  for (const std::string next : {
+           R"(%t = transpose(%w) {order=["n", "m"]} %r = reshape(%t) : f32[m=3, n=3]
+              %y = add(%w, %r))",
+           R"(%a = slice(%w) {dim="m", start=1, size=2} %b = slice(%w) {dim="m", start=0, size=1}
+              %y = concat(%a, %b) {dim="m"})",
+           R"(%s = sum(%w) {dims=["m"]} %b = broadcast(%s) : f32[m=3, n=3] %y = sub(%w, %b))",
+           R"(%o = constant() {value=1.0} : f32[n=3, k=3] %p = matmul(%w, %o) {over=["n"]}
+              %y = reshape(%p) : f32[m=3, n=3])",
+       })
+    check_program(
+        graph_of("graph g(%w: f32[m=3, n=3] state) { " + next + R"( return %y as "w" })"));
+}
+
+TEST_CASE("what rounds carry and keep is where it is kept") {
+  const Program program = check_program(graph_of(R"(graph g(%x: f32[n=4], %w: f32[layer=3, n=4]) {
+    %y, %kept = repeat(%x, %w) {carried=1, count=3, reversed=false, sliced=1, stack="layer"}
+    body(%c: f32[n=4], %p: f32[n=4]) {
+      %d = mul(%c, %p)
+      return %d as "carried", %c as "kept"
+    }
+    return %y as "y", %kept as "kept"
+  })"));
+  // A copy to begin with, and three rounds.
+  CHECK(program.instructions.size() == 4);
+}
+
 TEST_CASE("a state's next value takes its place, also when the old one is read later") {
   const Program program = check_program(graph_of(R"(graph g(%w: f32[n=2] state, %x: f32[n=2]) {
     %a = add(%w, %x)
@@ -82,6 +161,72 @@ TEST_CASE("a state's next value takes its place, also when the old one is read l
     return %a as "w", %b as "b", %c as "c"
   })"));
   CHECK(program.inputs[0].role == InputRole::state);
+}
+
+TEST_CASE("a state that is read where its next value is made is not written over too early") {
+  // Of layers: the old part is read after the new one is made.
+  check_program(graph_of(R"(graph g(%x: f32[n=2], %w: f32[l=3, k=4, n=2] state, %p: i64[]) {
+    %y, %next = repeat(%x, %w, %p) {carried=1, sliced=1, count=3, stack="l", reversed=false}
+    body(%x: f32[n=2], %w: f32[k=4, n=2], %p: i64[]) {
+      %rows = reshape(%x) : f32[k=1, n=2]
+      %next = update(%w, %rows, %p) {dim="k"}
+      %old = sum(%w) {dims=["k"]}
+      %y = add(%old, %x)
+      return %y as "x", %next as "next"
+    }
+    return %next as "w", %y as "y"
+  })"));
+  // By rows of itself.
+  check_program(graph_of(R"(graph g(%w: f32[n=6] state) {
+    %p = constant() {value=1.0} : i64[]
+    %r = slice(%w) {dim="n", start=0, size=4}
+    %next = update(%w, %r, %p) {dim="n"}
+    return %next as "w"
+  })"));
+  // By a product of itself.
+  check_program(graph_of(R"(graph g(%w: f32[m=3, n=3] state) {
+    %t = reshape(%w) : f32[n=3, o=3]
+    %p = matmul(%w, %t) {over=["n"]}
+    %next = reshape(%p) : f32[m=3, n=3]
+    return %next as "w"
+  })"));
+}
+
+TEST_CASE("caches of layers stay where they are, and only rows are written") {
+  const Program program = check_program(graph_of(R"(graph g(%x: f32[t=2, d=3], %p: i64[],
+      %keys: f32[l=3, u=5, d=3] state, %values: f32[l=3, u=5, d=3] state) {
+    %y, %k, %v = repeat(%x, %keys, %values, %p)
+        {carried=1, sliced=2, count=3, stack="l", reversed=false}
+    body(%x: f32[t=2, d=3], %keys: f32[u=5, d=3], %values: f32[u=5, d=3], %p: i64[]) {
+      %rows = reshape(%x) : f32[u=2, d=3]
+      %k = update(%keys, %rows, %p) {dim="u"}
+      %v = update(%values, %rows, %p) {dim="u"}
+      %y, %l = attention(%x, %k, %v, %p)
+          {causal=true, scale=0.5, query="t", key="u", head="d"}
+      return %y as "x", %k as "k", %v as "v"
+    }
+    return %k as "keys", %v as "values", %y as "y"
+  })"));
+  size_t updates = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const auto touches_cache = [&](const TensorRef& ref) {
+      const ProgramBuffer& buffer = program.buffers[ref.buffer];
+      return (buffer.place == BufferPlace::input && buffer.index >= 2) ||
+             (buffer.place == BufferPlace::output && buffer.index < 2);
+    };
+    if (instruction.kernel == Kernel::update) {
+      ++updates;
+      const TensorRef& from = instruction.operands[0];
+      const TensorRef& to = instruction.results[0];
+      CHECK(from.offset == to.offset);
+      CHECK(program.inputs[program.buffers[from.buffer].index].name ==
+            program.outputs[program.buffers[to.buffer].index].name);
+    } else if (std::ranges::any_of(instruction.operands, touches_cache) ||
+               std::ranges::any_of(instruction.results, touches_cache)) {
+      CHECK(instruction.kernel == Kernel::attention);
+    }
+  }
+  CHECK(updates == 6);
 }
 
 TEST_CASE("a small GPT's loss and gradients are the same as a program") {

@@ -27,6 +27,7 @@ enum class Kernel : uint8_t {
   cross_entropy,  // (logits, targets, dloss) -> loss, and logits become their gradient
   gather,
   scatter_add,
+  update,    // nothing but the rows is written when cache and result are one place
   sum_rows,  // over the first dimensions: sums of groups of rows …
   sum_rows_join,
   sum_chunks,     // of all elements: sums of canonical chunks …

@@ -108,4 +108,11 @@ std::optional<Joined> joined(const TensorRef& ref, const Names& names) {
   return out;
 }
 
+bool same_place(const TensorRef& a, const TensorRef& b) {
+  if (a.buffer != b.buffer || a.offset != b.offset) return false;
+  for (size_t i = 0; i < a.type.dims.size(); ++i)
+    if (a.type.dims[i].size > 1 && a.strides[i] != b.strides[i]) return false;
+  return true;
+}
+
 }  // namespace tutti

@@ -18,6 +18,9 @@ TensorRef part(const TensorRef& ref, int64_t i);
 // Nothing if its elements do not lie in such a way that they could be looked at so.
 std::optional<TensorRef> reshaped(const TensorRef& ref, const Type& type);
 
+// Whether every element of one is where that of the other is. They have the same type.
+bool same_place(const TensorRef& a, const TensorRef& b);
+
 // Several dimensions as one, the last varying fastest: how many steps, and how long one is.
 struct Joined {
   int64_t size;
