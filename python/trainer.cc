@@ -121,7 +121,7 @@ class PythonTrainer {
                 const SharedTokens& validation, const nb::dict& values)
       : evaluation_(std::move(evaluation)) {
     const Options options(values);
-    tutti::TrainerOptions trainer = options.trainer();
+    const tutti::TrainerOptions trainer = options.trainer();
     const tutti::TokenBatchOptions data = options.data();
     const auto steps = options.get<int64_t>("steps");
     const auto threads = options.get<int>("threads");
@@ -130,7 +130,7 @@ class PythonTrainer {
       validation_ = std::make_unique<tutti::TokenBatches>(
           validation, tutti::TokenBatchOptions{.vocabulary = data.vocabulary,
                                                .order = tutti::SampleOrder::consecutive});
-    const auto made = make(std::move(model), std::move(trainer), threads);
+    const auto made = make(std::move(model), trainer, threads);
     if (!made) raise(made.error());
     meter_.emplace(trainer_->plan(), steps);
   }
@@ -202,11 +202,11 @@ class PythonTrainer {
   tutti::TrainerMachine& machine() { return *machine_; }
 
  private:
-  Result<void> make(tutti::Model model, tutti::TrainerOptions options, int threads) {
+  Result<void> make(tutti::Model model, const tutti::TrainerOptions& options, int threads) {
     const nb::gil_scoped_release others_may_run;
     TRY(machine_, tutti::TrainerMachine::open({.threads = threads}));
     TRY(trainer_,
-        tutti::Trainer::make(std::move(model), std::move(options), *train_, machine_->host()));
+        tutti::Trainer::make(std::move(model), options, *train_, machine_->host()));
     return {};
   }
 

@@ -105,10 +105,10 @@ class RealTrainerMachine final : public TrainerMachine {
   }
 
  private:
+  HelperThread helper_;  // before the team, which keeps this thread to a core of its own
   ThreadTeam team_;
   std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
   RealParking parking_;
-  HelperThread helper_;
   OwnMemory own_;
   std::unique_ptr<Heap> heap_;
   std::optional<Vault> vault_;

@@ -50,10 +50,10 @@ std::string TrainerPlan::text() const {
                      format_bytes(data_bytes));
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::make(Model model, TrainerOptions options,
+Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions& options,
                                                BatchSource& data, TrainerHost host) {
   TRY_DO(check_schedule(options.schedule));
-  std::unique_ptr<Trainer> made(new Trainer(std::move(model), std::move(options), host));
+  std::unique_ptr<Trainer> made(new Trainer(std::move(model), options, host));
   TRY_DO(made->prepare(data));
   return made;
 }

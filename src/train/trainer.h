@@ -74,7 +74,7 @@ struct TrainerPlan {
 class Trainer {
  public:
   // Compiles the step. Code::exhausted, with the plan, when it does not fit into memory.
-  static Result<std::unique_ptr<Trainer>> make(Model model, TrainerOptions options,
+  static Result<std::unique_ptr<Trainer>> make(Model model, const TrainerOptions& options,
                                                BatchSource& data, TrainerHost host);
 
   const Model& model() const { return model_; }
@@ -106,8 +106,8 @@ class Trainer {
  private:
   enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
 
-  Trainer(Model model, TrainerOptions options, TrainerHost host)
-      : model_(std::move(model)), options_(std::move(options)), host_(host) {}
+  Trainer(Model model, const TrainerOptions& options, TrainerHost host)
+      : model_(std::move(model)), options_(options), host_(host) {}
   Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
   Result<void> prepare(BatchSource& data);
   Result<void> place_states();
