@@ -205,8 +205,7 @@ class PythonTrainer {
   Result<void> make(tutti::Model model, const tutti::TrainerOptions& options, int threads) {
     const nb::gil_scoped_release others_may_run;
     TRY(machine_, tutti::TrainerMachine::open({.threads = threads}));
-    TRY(trainer_,
-        tutti::Trainer::make(std::move(model), options, *train_, machine_->host()));
+    TRY(trainer_, tutti::Trainer::make(std::move(model), options, *train_, machine_->host()));
     return {};
   }
 
@@ -267,6 +266,7 @@ void bind_trainer(nb::module_& module) {
       .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
+      .def_prop_ro("was_torn", [](PythonTrainer& self) { return self.trainer().was_torn(); })
       .def_prop_ro("steps_done", [](PythonTrainer& self) { return self.trainer().steps_done(); })
       .def_prop_ro("in_vault", [](PythonTrainer& self) { return self.machine().has_vault(); })
       .def_prop_ro("plan", &PythonTrainer::plan)
