@@ -1,7 +1,7 @@
 // The model of gpt.py in C++, weight for weight and operation for operation.
 //
-//   gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY]    prints the graph of its loss
-//   gpt --text=FILE [--layers=4 --steps=100 …]             trains it, with the bits of gpt.py
+//   gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY DROPOUT]    prints the graph of its loss
+//   gpt --text=FILE [--model.layers=4 --steps=100 …]               trains it, with gpt.py's bits
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -140,6 +140,7 @@ int print_graph(int count, char** numbers) {
   int64_t* const sizes[] = {&config.layers, &config.heads, &config.width, &config.context,
                             &config.vocabulary};
   for (int i = 0; i < count && i < 5; ++i) *sizes[i] = std::atoll(numbers[i]);
+  if (count > 5) config.dropout = std::atof(numbers[5]);
   const auto model = gpt_loss(config, 2, config.context);
   if (!model) {
     std::fprintf(stderr, "gpt: %s\n", model.error().text().c_str());
@@ -166,11 +167,14 @@ constexpr int64_t kRecordSteps = 10;
 // --key=value, of the keys that gpt.py has too.
 Result<RunConfig> parse(int count, char** words) {
   RunConfig config;
-  const std::map<std::string_view, int64_t*> numbers{
-      {"model.layers", &config.model.layers}, {"model.heads", &config.model.heads},
-      {"model.width", &config.model.width},   {"steps", &config.steps},
-      {"batch", &config.batch},               {"context", &config.context},
-      {"seed", &config.seed},                 {"threads", &config.threads}};
+  const std::map<std::string_view, int64_t*> numbers{{"model.layers", &config.model.layers},
+                                                     {"model.heads", &config.model.heads},
+                                                     {"model.width", &config.model.width},
+                                                     {"steps", &config.steps},
+                                                     {"batch", &config.batch},
+                                                     {"context", &config.context},
+                                                     {"seed", &config.seed},
+                                                     {"threads", &config.threads}};
   const std::map<std::string_view, std::string*> texts{{"text", &config.text},
                                                        {"out", &config.out}};
   for (int i = 0; i < count; ++i) {
@@ -220,11 +224,10 @@ Result<void> train(RunConfig config) {
   TRY(const Text text, read_text(world, config.text));
   config.model.vocabulary = text.vocabulary;
   TRY(Model model, gpt_loss(config.model, config.batch, config.context));
-  TRY(const auto machine,
-      TrainerMachine::open({.threads = static_cast<int>(config.threads)}));
+  TRY(const auto machine, TrainerMachine::open({.threads = static_cast<int>(config.threads)}));
   const auto vocabulary = static_cast<uint32_t>(text.vocabulary);
-  TokenBatches batches(text.train, {.seed = static_cast<uint64_t>(config.seed),
-                                    .vocabulary = vocabulary});
+  TokenBatches batches(text.train,
+                       {.seed = static_cast<uint64_t>(config.seed), .vocabulary = vocabulary});
   const TrainerOptions options{
       .step = {.max_norm = 1, .adamw = {.beta1 = 0.9, .beta2 = 0.95, .decay = 0.1}},
       .schedule = {.rate = 6e-4,
@@ -238,7 +241,7 @@ Result<void> train(RunConfig config) {
   ProgressMeter meter(trainer->plan(), config.steps);
   meter.set_peak(machine->peak_flops());
   while (trainer->steps_done() < config.steps) {
-    TRY(const StepReport report, trainer->step());
+    TRY(const StepSummary report, trainer->step());
     meter.add(report);
     if (report.step == 1 || report.step == config.steps || report.step % kRecordSteps == 0)
       std::puts(progress_text(meter.take(machine->memory_bytes())).c_str());
@@ -246,8 +249,7 @@ Result<void> train(RunConfig config) {
   TokenBatches held_out(text.validation,
                         {.vocabulary = vocabulary, .order = SampleOrder::consecutive});
   const auto windows = (static_cast<int64_t>(text.validation->size()) - 1) / config.context;
-  TRY(const double loss,
-      trainer->evaluate(held_out, (windows + config.batch - 1) / config.batch));
+  TRY(const double loss, trainer->evaluate(held_out, (windows + config.batch - 1) / config.batch));
   std::printf("validation loss %.4f\ndigest %016llx\n", loss,
               static_cast<unsigned long long>(trainer->digest()));
   if (config.out.empty()) return {};
@@ -268,7 +270,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--graph") return print_graph(argc - 2, argv + 2);
   if (argc > 1) return train_with(argc - 1, argv + 1);
   std::fputs(
-      "usage: gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY]\n"
+      "usage: gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY DROPOUT]\n"
       "       gpt --text=FILE [--model.layers=12 --model.heads=12 --model.width=768 --context=256\n"
       "                        --batch=16 --steps=1000 --seed=0 --threads=0 --out=WEIGHTS]\n",
       stderr);

@@ -65,8 +65,8 @@ using Tensors = std::vector<ModelTensor>;
 class PythonBuilder {
  public:
   PythonBuilder(std::string name, const std::string& use, int64_t seed) {
-    model_ = std::make_shared<ModelBuilder>(std::move(name),
-                                            value_or_raise(tutti::use_named(use)), seed);
+    model_ = std::make_shared<ModelBuilder>(std::move(name), value_or_raise(tutti::use_named(use)),
+                                            seed);
   }
 
   ModelBuilder& model() { return *model_; }
@@ -273,13 +273,20 @@ void bind_model(nb::module_& module) {
   bind_elementwise(builder);
   bind_shapes(builder);
   bind_large(builder);
+  module.def("passes", [] {
+    std::vector<std::string> names;
+    for (const tutti::Pass& pass : tutti::passes()) names.emplace_back(pass.name);
+    return names;
+  });
   nb::class_<Graph>(module, "Graph")
-      .def_static("parse",
-                  [](Str text) {
-                    Graph graph = value_or_raise(tutti::parse_graph(text));
-                    if (const auto checked = tutti::verify(graph); !checked) raise(checked.error());
-                    return graph;
-                  })
+      .def_static(
+          "parse",
+          [](Str text, Str name) {
+            Graph graph = value_or_raise(tutti::parse_graph(text, name));
+            if (const auto checked = tutti::verify(graph); !checked) raise(checked.error());
+            return graph;
+          },
+          nb::arg("text"), nb::arg("name") = "graph")
       .def("text", &Graph::text)
       .def_prop_ro("inputs", inputs_of)
       .def_prop_ro("outputs",

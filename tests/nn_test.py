@@ -85,9 +85,11 @@ def test_a_model_becomes_a_graph_with_its_names_and_the_lines_of_its_code() -> N
     assert [name for name, _ in Net().named_parameters()] == [p.name for p in model.parameters]
 
 
-def test_python_and_cxx_make_the_same_gpt() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_python_and_cxx_make_the_same_gpt(dropout: float) -> None:
     program = ROOT / "build/release/examples/gpt"
     sizes = {"layers": 3, "heads": 2, "width": 6, "context": 5, "vocabulary": 11}
+    sizes["dropout"] = dropout
     done = subprocess.run(
         [program, "--graph", *map(str, sizes.values())], capture_output=True, text=True, check=True
     )

@@ -72,11 +72,22 @@ class Tensor:
     def dims(self) -> list[tuple[str, int]]: ...
     def text(self) -> str: ...
 
+def passes() -> list[str]:
+    """What is done to graphs, in order."""
+
+def program_text(graph: Graph) -> str:
+    """The program of a graph that has been through the passes."""
+
+def step_graph(model: Model, options: dict[str, object]) -> Graph:
+    """What a Trainer with these options makes of it."""
+
 class Graph:
     """Operations on values; prints as text that reads back."""
 
     @staticmethod
-    def parse(text: str) -> Graph: ...
+    def parse(text: str, name: str = "graph") -> Graph:
+        """``name`` is what errors call it."""
+
     def text(self) -> str: ...
     @property
     def inputs(self) -> list[tuple[str, str, list[tuple[str, int]], bool]]:

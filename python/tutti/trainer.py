@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -105,6 +105,10 @@ class _Printer:
             self._shown = False
 
 
+# Is shown the graph of a trainer's step before it is compiled; for `tutti ir`.
+show_step: Callable[[_core.Graph], None] | None = None
+
+
 class Trainer:
     """A model, what it learns from, and how; fit() does all of it, step() one step."""
 
@@ -135,23 +139,20 @@ class Trainer:
         self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
         evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
         self._batches = _validation_batches(data, self.run, atom)
-        self._core = _core.Trainer(
-            self.model,
-            evaluated,
-            data.train,
-            data.validation,
-            {
-                "atoms": self.run.batch // atom,
-                "vocabulary": data.vocabulary,
-                "data_seed": seed,
-                "seed": seed,
-                "steps": self.run.steps,
-                "threads": self.run.threads,
-                "consecutive": self.run.consecutive,
-                "check_numerics": self.run.check_numerics,
-                **_optimizer_options(optim or AdamW(), self.run.steps),
-            },
-        )
+        options = {
+            "atoms": self.run.batch // atom,
+            "vocabulary": data.vocabulary,
+            "data_seed": seed,
+            "seed": seed,
+            "steps": self.run.steps,
+            "threads": self.run.threads,
+            "consecutive": self.run.consecutive,
+            "check_numerics": self.run.check_numerics,
+            **_optimizer_options(optim or AdamW(), self.run.steps),
+        }
+        if show_step is not None:
+            show_step(_core.step_graph(self.model, options))
+        self._core = _core.Trainer(self.model, evaluated, data.train, data.validation, options)
         self._begin()
 
     # What it is, and where.

@@ -235,6 +235,9 @@ Result<Model> ModelBuilder::build() {
   if (layers_ != nullptr) refuse(fmt::format("{}: its layers were not closed", layers_path_));
   if (const auto& wrong = error()) return fail(*wrong);
   TRY(Graph graph, graph_.build());
+  // Last, wherever the first dropout was: who declares all weights first makes the same graph.
+  std::ranges::stable_partition(graph.inputs,
+                                [](const Input& each) { return each.name != kDrawInput; });
   return Model{std::move(graph), std::move(parameters_)};
 }
 

@@ -110,7 +110,9 @@ class ModelBuilder {
   // The line of the user's that what follows is made for.
   void at(const std::string& where) { ops().at(where); }
 
-  Tensor input(std::string name, Type type) { return graph_.input(std::move(name), type); }
+  Tensor input(std::string name, Type type) {
+    return graph_.input(std::move(name), std::move(type));
+  }
   void output(std::string name, const Tensor& value) { graph_.output(std::move(name), value); }
 
   // Puts a name in front of those of parameters, until it goes.
