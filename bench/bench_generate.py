@@ -1,9 +1,9 @@
 """Tokens a second of GPT-2 (124 M, fp32) with a cache of keys and values, beside PyTorch.
 
 Prompts of 64 tokens, after which 128 more follow, always the likeliest: one sequence, and eight at
-once, by two threads. Both sides read the same random weights, stay loaded, and take turns; what is compared
-is from the first token made to the last. PyTorch is its best of eager, whose cache has its place
-beforehand, and torch.compile over the whole cache. 1.5 is the ratio that is wanted.
+once, by two threads. Both sides read the same random weights, stay loaded, and take turns; what is
+compared is from the first token made to the last. PyTorch is its best of eager, whose cache has its
+place beforehand, and torch.compile over the whole cache. 1.5 is the ratio that is wanted.
 """
 
 import json
@@ -77,15 +77,15 @@ class Side:
         self.rates: list[float] = []
         self.tokens: list[int] = []
 
-    def ask(self, tokens: int = TOKENS) -> float | None:
-        """Tokens a second; none if it failed."""
+    def ask(self, tokens: int = TOKENS) -> float:
+        """Tokens a second."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(f"{PROMPT} {tokens}\n")
             self._process.stdin.flush()
             rate, self.tokens = json.loads(self._process.stdout.readline())
         except (OSError, ValueError):
-            return None
+            raise RuntimeError(f"{self._process.args} failed") from None
         return float(rate)
 
     def end(self) -> None:
@@ -101,11 +101,11 @@ def best_torch(python: Path, weights: Path, batch: int, quick: bool) -> tuple[st
     for how in ("eager",) if quick else ("eager", "compiled"):
         words = (python, "-W", "ignore", script, how, weights, str(THREADS), str(batch))
         side = Side(*words)
-        warm, rate = side.ask(8), side.ask(32)
-        if warm is None or rate is None:
-            side.end()
-        else:
-            found.append((rate, how, side))
+        try:
+            side.ask(8)
+            found.append((side.ask(32), how, side))
+        except RuntimeError:
+            progress(f"torch, {how}, fails here")
     found.sort(key=lambda each: -each[0])
     for _, _, slower in found[1:]:
         slower.end()
@@ -126,9 +126,9 @@ def case_of(batch: int, weights: Path, python: Path | Missing, quick: bool) -> C
     for turn in range(rounds):
         for side in ("ours", "torch") if turn % 2 == 0 else ("torch", "ours"):
             if side == "ours":
-                mine.append(ours.ask() or 0.0)
+                mine.append(ours.ask())
             elif torch is not None:
-                theirs.append(torch[1].ask() or 0.0)
+                theirs.append(torch[1].ask())
     ours.end()
     if torch is None:
         why = python.why if isinstance(python, Missing) else "torch fails here"
