@@ -14,9 +14,10 @@ nanobind_add_module(_core NB_STATIC NOMINSIZE
   ${PROJECT_SOURCE_DIR}/python/cluster.cc ${PROJECT_SOURCE_DIR}/python/loop_thread.cc
   ${PROJECT_SOURCE_DIR}/python/fabric.cc ${PROJECT_SOURCE_DIR}/python/plan.cc
   ${PROJECT_SOURCE_DIR}/python/vault.cc ${PROJECT_SOURCE_DIR}/python/model.cc
-  ${PROJECT_SOURCE_DIR}/python/program.cc ${PROJECT_SOURCE_DIR}/python/trainer.cc)
+  ${PROJECT_SOURCE_DIR}/python/program.cc ${PROJECT_SOURCE_DIR}/python/trainer.cc
+  ${PROJECT_SOURCE_DIR}/python/decoder.cc)
 # Of cli, what the command and Python share; the rest of the archive is not taken.
-target_link_libraries(_core PRIVATE cli rank train cluster run compile kernels fabric wire record world base)
+target_link_libraries(_core PRIVATE cli rank serve train cluster run compile kernels fabric wire record world base)
 target_link_options(_core PRIVATE -Wl,--exclude-libs,ALL)
 target_compile_options(nanobind-static PRIVATE -w)
 

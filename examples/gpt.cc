@@ -241,7 +241,7 @@ Result<void> train(RunConfig config) {
   ProgressMeter meter(trainer->plan(), config.steps);
   meter.set_peak(machine->peak_flops());
   while (trainer->steps_done() < config.steps) {
-    TRY(const StepReport report, trainer->step());
+    TRY(const StepSummary report, trainer->step());
     meter.add(report);
     if (report.step == 1 || report.step == config.steps || report.step % kRecordSteps == 0)
       std::puts(progress_text(meter.take(machine->memory_bytes())).c_str());

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "cluster.h"
+#include "decoder.h"
 #include "fabric.h"
 #include "model.h"
 #include "plan.h"
@@ -69,4 +70,5 @@ NB_MODULE(_core, module) {
   bind_model(module);
   bind_program(module);
   bind_trainer(module);
+  bind_decoder(module);
 }

@@ -65,8 +65,8 @@ using Tensors = std::vector<ModelTensor>;
 class PythonBuilder {
  public:
   PythonBuilder(std::string name, const std::string& use, int64_t seed) {
-    model_ = std::make_shared<ModelBuilder>(std::move(name),
-                                            value_or_raise(tutti::use_named(use)), seed);
+    model_ = std::make_shared<ModelBuilder>(std::move(name), value_or_raise(tutti::use_named(use)),
+                                            seed);
   }
 
   ModelBuilder& model() { return *model_; }
@@ -116,6 +116,10 @@ using Str = const std::string&;
 void bind_structure(nb::class_<B>& builder) {
   builder.def(nb::init<std::string, const std::string&, int64_t>(), nb::arg("name"), nb::arg("use"),
               nb::arg("seed"));
+  builder.def("keep_cache", [](B& b, int64_t sequences, int64_t places) {
+    b.model().keep_cache({sequences, places});
+    b.check();
+  });
   builder.def("at", [](B& b, Str where) { b.model().at(where); });
   builder.def("input", [](B& b, Str name, Str dtype, const PythonDims& dims) {
     return b.made(b.model().input(name, {dtype_of(dtype), dims_of(dims)}));
@@ -269,13 +273,20 @@ void bind_model(nb::module_& module) {
   bind_elementwise(builder);
   bind_shapes(builder);
   bind_large(builder);
+  module.def("passes", [] {
+    std::vector<std::string> names;
+    for (const tutti::Pass& pass : tutti::passes()) names.emplace_back(pass.name);
+    return names;
+  });
   nb::class_<Graph>(module, "Graph")
-      .def_static("parse",
-                  [](Str text) {
-                    Graph graph = value_or_raise(tutti::parse_graph(text));
-                    if (const auto checked = tutti::verify(graph); !checked) raise(checked.error());
-                    return graph;
-                  })
+      .def_static(
+          "parse",
+          [](Str text, Str name) {
+            Graph graph = value_or_raise(tutti::parse_graph(text, name));
+            if (const auto checked = tutti::verify(graph); !checked) raise(checked.error());
+            return graph;
+          },
+          nb::arg("text"), nb::arg("name") = "graph")
       .def("text", &Graph::text)
       .def_prop_ro("inputs", inputs_of)
       .def_prop_ro("outputs",

@@ -175,6 +175,10 @@ nb::dict initial_weights(const tutti::Model& model, int64_t seed) {
 
 void bind_program(nb::module_& module) {
   module.def("interpret", interpret_graph, nb::arg("graph"), nb::arg("inputs"));
+  module.def(
+      "program_text",
+      [](const Graph& graph) { return value_or_raise(tutti::lower_to_program(graph)).text(); },
+      nb::arg("graph"));
   module.def("initial_weights", initial_weights, nb::arg("model"), nb::arg("seed"));
   nb::class_<PythonProgram>(module, "Program")
       .def(nb::init<const Graph&, int>(), nb::arg("graph"), nb::arg("threads") = 0)

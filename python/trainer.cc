@@ -89,20 +89,20 @@ class Options {
   }
 
   tutti::TrainerOptions trainer() const {
-    return {.step = {.atoms = get<int64_t>("atoms"),
-                     .max_norm = get<double>("max_norm"),
-                     .adamw = {.beta1 = get<double>("beta1"),
-                               .beta2 = get<double>("beta2"),
-                               .epsilon = get<double>("epsilon"),
-                               .decay = get<double>("decay")}},
-            .schedule = {.rate = get<double>("rate"),
-                         .least = get<double>("least"),
-                         .warm_up = get<int64_t>("warm_up"),
-                         .end = get<int64_t>("end"),
-                         .decline = value_or_raise(
-                             tutti::decline_named(get<std::string>("decline")))},
-            .seed = get<int64_t>("seed"),
-            .check_numerics = get<bool>("check_numerics")};
+    return {
+        .step = {.atoms = get<int64_t>("atoms"),
+                 .max_norm = get<double>("max_norm"),
+                 .adamw = {.beta1 = get<double>("beta1"),
+                           .beta2 = get<double>("beta2"),
+                           .epsilon = get<double>("epsilon"),
+                           .decay = get<double>("decay")}},
+        .schedule = {.rate = get<double>("rate"),
+                     .least = get<double>("least"),
+                     .warm_up = get<int64_t>("warm_up"),
+                     .end = get<int64_t>("end"),
+                     .decline = value_or_raise(tutti::decline_named(get<std::string>("decline")))},
+        .seed = get<int64_t>("seed"),
+        .check_numerics = get<bool>("check_numerics")};
   }
   tutti::TokenBatchOptions data() const {
     return {.seed = get<uint64_t>("data_seed"),
@@ -137,15 +137,15 @@ class PythonTrainer {
 
   // (step, loss, norm, rate, seconds, seconds waited for data)
   nb::tuple step() {
-    std::optional<Result<tutti::StepReport>> report;
+    std::optional<Result<tutti::StepSummary>> report;
     {
       const nb::gil_scoped_release others_may_run;
       report.emplace(trainer_->step());
     }
-    const tutti::StepReport done = value_or_raise(*std::move(report));
+    const tutti::StepSummary done = value_or_raise(*std::move(report));
     meter_->add(done);
-    return nb::make_tuple(done.step, done.loss, done.norm, done.rate,
-                          tutti::to_seconds(done.took), tutti::to_seconds(done.waited));
+    return nb::make_tuple(done.step, done.loss, done.norm, done.rate, tutti::to_seconds(done.took),
+                          tutti::to_seconds(done.waited));
   }
 
   // (for people, as JSON)
@@ -205,8 +205,8 @@ class PythonTrainer {
   Result<void> make(tutti::Model model, tutti::TrainerOptions options, int threads) {
     const nb::gil_scoped_release others_may_run;
     TRY(machine_, tutti::TrainerMachine::open({.threads = threads}));
-    TRY(trainer_, tutti::Trainer::make(std::move(model), std::move(options), *train_,
-                                       machine_->host()));
+    TRY(trainer_,
+        tutti::Trainer::make(std::move(model), std::move(options), *train_, machine_->host()));
     return {};
   }
 
@@ -245,11 +245,17 @@ void bind_trainer(nb::module_& module) {
       .def("part", part_of, nb::arg("first"), nb::arg("count"));
   module.def("open_tokens", open_tokens, nb::arg("path"));
   module.def("tokens_of", tokens_of, nb::arg("buffer"), nb::arg("item_bytes"), nb::arg("name"));
+  module.def(
+      "step_graph",
+      [](const tutti::Model& model, const nb::dict& values) {
+        return value_or_raise(tutti::training_step(model, Options(values).trainer().step));
+      },
+      nb::arg("model"), nb::arg("options"), "The graph of a trainer's step.");
   nb::class_<PythonTrainer>(module, "Trainer")
       .def(nb::init<tutti::Model, tutti::Model, const SharedTokens&, const SharedTokens&,
                     const nb::dict&>(),
-           nb::arg("model"), nb::arg("evaluation"), nb::arg("train"),
-           nb::arg("validation").none(), nb::arg("options"))
+           nb::arg("model"), nb::arg("evaluation"), nb::arg("train"), nb::arg("validation").none(),
+           nb::arg("options"))
       .def("step", &PythonTrainer::step)
       .def("progress", &PythonTrainer::progress)
       .def("evaluate", &PythonTrainer::evaluate, nb::arg("batches"))

@@ -9,14 +9,16 @@ from tutti._core import version as __version__
 from tutti._error import Error
 
 if TYPE_CHECKING:
-    from tutti import cluster, config, data, exchange, nn, optim, record, trainer
+    from tutti import cluster, config, data, exchange, generate, nn, optim, record, trainer
     from tutti.cluster import Cluster, Job, Role
     from tutti.config import configure
+    from tutti.generate import Generator
     from tutti.trainer import Run, Trainer
 
 __all__ = [
     "Cluster",
     "Error",
+    "Generator",
     "Job",
     "RecordKind",
     "Recorder",
@@ -31,6 +33,7 @@ __all__ = [
     "data",
     "exchange",
     "fabric",
+    "generate",
     "hash64",
     "nn",
     "optim",
@@ -43,8 +46,18 @@ __all__ = [
 # Ranks start by the dozen and few of them need these, which take longer to import than the rest:
 # they come when they are first asked for.
 _LATER = dict.fromkeys(("Cluster", "Job", "Role"), "cluster") | {"configure": "config"}
-_LATER |= dict.fromkeys(("Run", "Trainer"), "trainer")
-for _name in ("cluster", "config", "data", "exchange", "nn", "optim", "record", "trainer"):
+_LATER |= dict.fromkeys(("Run", "Trainer"), "trainer") | {"Generator": "generate"}
+for _name in (
+    "cluster",
+    "config",
+    "data",
+    "exchange",
+    "generate",
+    "nn",
+    "optim",
+    "record",
+    "trainer",
+):
     _LATER[_name] = _name
 
 

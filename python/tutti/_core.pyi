@@ -72,11 +72,22 @@ class Tensor:
     def dims(self) -> list[tuple[str, int]]: ...
     def text(self) -> str: ...
 
+def passes() -> list[str]:
+    """What is done to graphs, in order."""
+
+def program_text(graph: Graph) -> str:
+    """The program of a graph that has been through the passes."""
+
+def step_graph(model: Model, options: dict[str, object]) -> Graph:
+    """What a Trainer with these options makes of it."""
+
 class Graph:
     """Operations on values; prints as text that reads back."""
 
     @staticmethod
-    def parse(text: str) -> Graph: ...
+    def parse(text: str, name: str = "graph") -> Graph:
+        """``name`` is what errors call it."""
+
     def text(self) -> str: ...
     @property
     def inputs(self) -> list[tuple[str, str, list[tuple[str, int]], bool]]:
@@ -118,11 +129,41 @@ class ModelBuilder:
     """Builds a model operation by operation, for tutti.nn, which names them."""
 
     def __init__(self, name: str, use: str, seed: int) -> None: ...
+    def keep_cache(self, sequences: int, places: int) -> None: ...
     def at(self, where: str) -> None: ...
     def declare(
         self, name: str, dims: list[tuple[str, int]], init: str, scale: float, decay: bool
     ) -> None: ...
     def build(self) -> Model: ...
+
+class Decoder:
+    """A model over caches of keys and values, and what goes on from prompts."""
+
+    def __init__(
+        self,
+        step: Model,
+        chunk: Model,
+        weights: str,
+        sequences: int,
+        places: int,
+        chunk_size: int,
+        threads: int,
+    ) -> None: ...
+    def start(
+        self,
+        prompts: list[list[int]],
+        tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: int,
+        stop: list[int],
+    ) -> None: ...
+    def next(self) -> list[tuple[int, int, str | None]]: ...
+    @property
+    def cache_bytes(self) -> int: ...
+    @property
+    def vocabulary(self) -> int: ...
 
 class Program:
     """A graph compiled for this machine."""

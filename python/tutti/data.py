@@ -9,6 +9,7 @@ Token files are mapped, not read: nanoGPT's (u16), or llm.c's (with a header; u1
 
 import json
 import os
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,20 +25,22 @@ _Path = str | os.PathLike[str]
 _BYTES = 256
 
 
-class Tokenizer:
+class Tokenizer(ABC):
     """Turns text into numbers below ``vocabulary``, and back."""
 
     vocabulary: int
 
+    @abstractmethod
     def encode(self, text: str) -> "array[int]":
-        raise NotImplementedError
+        """The tokens of a text."""
 
+    @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
-        raise NotImplementedError
+        """The text of tokens."""
 
+    @abstractmethod
     def description(self) -> dict[str, Any]:
         """All that load_tokenizer() needs to make it again."""
-        raise NotImplementedError
 
     def save(self, path: _Path) -> None:
         Path(path).write_text(json.dumps(self.description(), ensure_ascii=False) + "\n")
@@ -224,5 +227,7 @@ def _tokenizers() -> Any:
     try:
         import tokenizers
     except ImportError:
-        raise Error("BPE needs the package tokenizers: pip install tokenizers", "unsupported") from None
+        raise Error(
+            "BPE needs the package tokenizers: pip install tokenizers", "unsupported"
+        ) from None
     return tokenizers

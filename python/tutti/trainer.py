@@ -13,13 +13,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from tutti import _core
 from tutti._error import Error
+from tutti._recipe import save_recipe
 from tutti.config import from_dict
 from tutti.config import save as save_config
 from tutti.data import Data
@@ -81,7 +82,9 @@ class _Printer:
     def __post_init__(self) -> None:
         self.live = self.out.isatty() and not self.json
 
-    def event(self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False) -> None:
+    def event(
+        self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
+    ) -> None:
         """``passing``: a line like the one before it, of which not all need to be seen."""
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
@@ -100,6 +103,10 @@ class _Printer:
         if self._shown:
             print(file=self.out, flush=True)
             self._shown = False
+
+
+# Is shown the graph of a trainer's step before it is compiled; for `tutti ir`.
+show_step: Callable[[_core.Graph], None] | None = None
 
 
 class Trainer:
@@ -128,26 +135,24 @@ class Trainer:
             )
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
+        self._module = model
         self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
         evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
         self._batches = _validation_batches(data, self.run, atom)
-        self._core = _core.Trainer(
-            self.model,
-            evaluated,
-            data.train,
-            data.validation,
-            {
-                "atoms": self.run.batch // atom,
-                "vocabulary": data.vocabulary,
-                "data_seed": seed,
-                "seed": seed,
-                "steps": self.run.steps,
-                "threads": self.run.threads,
-                "consecutive": self.run.consecutive,
-                "check_numerics": self.run.check_numerics,
-                **_optimizer_options(optim or AdamW(), self.run.steps),
-            },
-        )
+        options = {
+            "atoms": self.run.batch // atom,
+            "vocabulary": data.vocabulary,
+            "data_seed": seed,
+            "seed": seed,
+            "steps": self.run.steps,
+            "threads": self.run.threads,
+            "consecutive": self.run.consecutive,
+            "check_numerics": self.run.check_numerics,
+            **_optimizer_options(optim or AdamW(), self.run.steps),
+        }
+        if show_step is not None:
+            show_step(_core.step_graph(self.model, options))
+        self._core = _core.Trainer(self.model, evaluated, data.train, data.validation, options)
         self._begin()
 
     # What it is, and where.
@@ -287,6 +292,7 @@ class Trainer:
             return None
         file.parent.mkdir(parents=True, exist_ok=True)
         save_config(self.run, file.parent / "config.toml")
+        save_recipe(self._module, file.parent, self.run.context)
         if self.data.tokenizer is not None:
             self.data.tokenizer.save(file.parent / "tokenizer.json")
         return file.open("a" if self.steps_done else "w")

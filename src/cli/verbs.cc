@@ -6,7 +6,9 @@
 
 #include "base/version.h"
 #include "cli/agent.h"
+#include "cli/generate.h"
 #include "cli/head.h"
+#include "cli/ir.h"
 #include "cli/jobs.h"
 #include "cli/join.h"
 #include "cli/keeper.h"
@@ -59,6 +61,8 @@ int version(int, char**) {
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes, or a job file, and end it as one", run},
     {"train", "train the model of a Python file or a program", train},
+    {"generate", "text from a model that was trained", generate},
+    {"ir", "show what becomes of a model on its way to a program", ir},
     {"submit", "the same as a job of the cluster, without waiting for it", submit},
     {"jobs", "show the jobs of the cluster", jobs},
     {"ps", "show the processes of its jobs", ps},

@@ -63,8 +63,8 @@ class RealTrainerMachine final : public TrainerMachine {
     if (place.alone) return {};
     if (place.world_size > 1)
       return fail(Code::unsupported,
-                  "a Trainer is one process, and this gang has {} ranks; start it with `tutti train` "
-                  "or -n 1",
+                  "a Trainer is one process, and this gang has {} ranks; start it with `tutti "
+                  "train` or -n 1",
                   place.world_size);
     const auto slots = static_cast<uint32_t>(place.control->bytes().size() / TUTTI_CONTROL_BYTES);
     TRY(heap_, Heap::open(parking_, std::move(place.heap), slots, place.slot));

@@ -187,7 +187,7 @@ Result<void> Decoder::run(Side& side, const std::vector<std::span<const int32_t>
   return {};
 }
 
-Result<void> Decoder::feed(const std::vector<Tokens>& more) {
+Result<void> Decoder::feed(const std::vector<TokenList>& more) {
   TUTTI_ASSERT(std::cmp_equal(more.size(), sequences()), "every sequence gets its own");
   std::vector<std::span<const int32_t>> left(more.begin(), more.end());
   for (size_t i = 0; i < left.size(); ++i) TRY_DO(check_tokens(i, left[i]));

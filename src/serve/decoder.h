@@ -30,12 +30,12 @@ using FindWeight = std::function<Result<const float*>(const Parameter& parameter
 
 struct DecoderOptions {
   CacheShape cache;
-  // Tokens of each sequence in one run of the second program: enough that reading the weights costs
-  // little beside computing with them.
+  // TokenList of each sequence in one run of the second program: enough that reading the weights
+  // costs little beside computing with them.
   int64_t chunk = 64;
 };
 
-using Tokens = std::vector<int32_t>;
+using TokenList = std::vector<int32_t>;
 
 class Decoder {
  public:
@@ -56,7 +56,7 @@ class Decoder {
   // Forgets a sequence from a place on; what comes next is written over it.
   void rewind(int64_t sequence, int64_t position);
   // Takes tokens of each sequence in, which may be of different lengths, or none.
-  Result<void> feed(const std::vector<Tokens>& more);
+  Result<void> feed(const std::vector<TokenList>& more);
   // Takes one token of each in, or kNoToken, and gives [sequence][vocabulary] until the next call;
   // what is there of a sequence without a token means nothing.
   static constexpr int32_t kNoToken = -1;

@@ -10,8 +10,8 @@ using namespace tutti;
 
 namespace {
 
-Tokens random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
-  Tokens tokens;
+TokenList random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
+  TokenList tokens;
   for (int64_t i = 0; i < count; ++i)
     tokens.push_back(static_cast<int32_t>(random_bits(seed, 0, static_cast<uint64_t>(i)) % vocab));
   return tokens;
@@ -33,12 +33,12 @@ struct Trial {
   }
 
   // Steps through the rest of sequences, and compares logits with those of all at once.
-  void check_rest(const std::vector<Tokens>& whole, const std::vector<float>& expected) {
+  void check_rest(const std::vector<TokenList>& whole, const std::vector<float>& expected) {
     const auto words = static_cast<size_t>(gpt.vocab);
     const size_t time = whole[0].size();
     for (bool more = true; more;) {
       more = false;
-      Tokens now;
+      TokenList now;
       std::vector<size_t> places;
       for (size_t i = 0; i < whole.size(); ++i) {
         const auto place = static_cast<size_t>(decoder->position(static_cast<int64_t>(i)));
@@ -61,8 +61,9 @@ struct Trial {
   }
 };
 
-std::vector<Tokens> first_of(const std::vector<Tokens>& whole, const std::vector<size_t>& counts) {
-  std::vector<Tokens> some;
+std::vector<TokenList> first_of(const std::vector<TokenList>& whole,
+                                const std::vector<size_t>& counts) {
+  std::vector<TokenList> some;
   for (size_t i = 0; i < whole.size(); ++i)
     some.emplace_back(whole[i].begin(), whole[i].begin() + static_cast<ptrdiff_t>(counts[i]));
   return some;
@@ -73,9 +74,9 @@ std::vector<Tokens> first_of(const std::vector<Tokens>& whole, const std::vector
 TEST_CASE("sequences piece by piece have the bits of sequences at once") {
   for (const bool tied : {true, false}) {
     const SmallGpt gpt{.tied = tied};
-    const std::vector<Tokens> whole{random_tokens(gpt.places, gpt.vocab, 1),
-                                    random_tokens(gpt.places, gpt.vocab, 2),
-                                    random_tokens(gpt.places, gpt.vocab, 3)};
+    const std::vector<TokenList> whole{random_tokens(gpt.places, gpt.vocab, 1),
+                                       random_tokens(gpt.places, gpt.vocab, 2),
+                                       random_tokens(gpt.places, gpt.vocab, 3)};
     Weights weights;
     const auto expected = all_logits(gpt, weights, whole);
     for (const int threads : {1, 2}) {
@@ -92,7 +93,7 @@ TEST_CASE("sequences piece by piece have the bits of sequences at once") {
 
 TEST_CASE("what a sequence computes does not depend on the others, or on what came before") {
   const SmallGpt gpt{.layers = 1, .places = 40};
-  const Tokens tokens = random_tokens(40, gpt.vocab, 4);
+  const TokenList tokens = random_tokens(40, gpt.vocab, 4);
   Weights weights;
   const auto expected = all_logits(gpt, weights, {tokens});
   Trial trial(gpt, 1, 16, 1);
@@ -108,18 +109,18 @@ TEST_CASE("what a sequence computes does not depend on the others, or on what ca
 TEST_CASE("a decoder says what does not fit") {
   const SmallGpt gpt{.layers = 1, .places = 20};
   Trial trial(gpt, 2, 8, 1);
-  const auto error = [&](const std::vector<Tokens>& more) {
+  const auto error = [&](const std::vector<TokenList>& more) {
     return trial.decoder->feed(more).error().text();
   };
-  CHECK(error({Tokens(21, 1), {}}) ==
+  CHECK(error({TokenList(21, 1), {}}) ==
         "sequence 0 has room for 20 more tokens of 20, not for 21; make it shorter, or the context "
         "longer");
   CHECK(error({{}, {3, 37}}) == "token 37 of sequence 1 is outside of the vocabulary of 37");
   CHECK(error({{-1}, {}}) == "token -1 of sequence 0 is outside of the vocabulary of 37");
   CHECK(trial.decoder->position(0) == 0);
-  REQUIRE(trial.decoder->feed({Tokens(20, 1), {}}).has_value());
-  CHECK(!trial.decoder->step(Tokens{1, 1}).has_value());
-  CHECK(trial.decoder->step(Tokens{Decoder::kNoToken, 1}).has_value());
+  REQUIRE(trial.decoder->feed({TokenList(20, 1), {}}).has_value());
+  CHECK(!trial.decoder->step(TokenList{1, 1}).has_value());
+  CHECK(trial.decoder->step(TokenList{Decoder::kNoToken, 1}).has_value());
 }
 
 TEST_CASE("a decoder refuses models that it cannot feed") {

@@ -16,15 +16,15 @@ std::string_view ending_name(Ending ending) {
 Generation::Generation(Decoder& decoder, GenerationOptions options)
     : decoder_(decoder), options_(std::move(options)) {}
 
-Result<void> Generation::start(const std::vector<Tokens>& prompts) {
+Result<void> Generation::start(const std::vector<TokenList>& prompts) {
   TRY_DO(check_sampling(options_.sampling));
   if (options_.tokens < 1)
     return fail(Code::invalid, "{} tokens cannot be generated; ask for 1 or more", options_.tokens);
   if (std::cmp_not_equal(prompts.size(), decoder_.sequences()))
     return fail(Code::invalid, "{} prompts for {} sequences", prompts.size(), decoder_.sequences());
   // The last one of each is taken in by the first step, which says what comes after it.
-  std::vector<Tokens> before = prompts;
-  Tokens last;
+  std::vector<TokenList> before = prompts;
+  TokenList last;
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
       return fail(Code::invalid, "prompt {} is empty; give it one token or more", i);

@@ -20,7 +20,7 @@ namespace tutti {
 struct GenerationOptions {
   int64_t tokens = 128;  // at most so many are made of each sequence
   Sampling sampling;
-  Tokens stop;  // whichever of these comes is a sequence's last
+  TokenList stop;  // whichever of these comes is a sequence's last
 };
 
 // Why a sequence ended.
@@ -43,7 +43,7 @@ class Generation {
   Generation(Decoder& decoder, GenerationOptions options);
 
   // Takes prompts in, one for each of the decoder's sequences, of one token or more each.
-  Result<void> start(const std::vector<Tokens>& prompts);
+  Result<void> start(const std::vector<TokenList>& prompts);
   bool done() const { return open_ == 0; }
   // One more token of each sequence that has not ended.
   Result<std::vector<NextToken>> next();
@@ -53,7 +53,7 @@ class Generation {
 
   Decoder& decoder_;
   GenerationOptions options_;
-  Tokens last_;  // of each sequence, or kNoToken when it has ended
+  TokenList last_;  // of each sequence, or kNoToken when it has ended
   int64_t made_ = 0;
   size_t open_ = 0;
 };

@@ -23,10 +23,10 @@ struct Trial {
   }
 
   struct Made {
-    std::vector<Tokens> whole;  // with the prompts
+    std::vector<TokenList> whole;  // with the prompts
     std::vector<Ending> endings;
   };
-  Made generate(const std::vector<Tokens>& prompts, const GenerationOptions& options) {
+  Made generate(const std::vector<TokenList>& prompts, const GenerationOptions& options) {
     Generation text(*decoder, options);
     const auto started = text.start(prompts);
     REQUIRE_MESSAGE(started.has_value(), started.error().text());
@@ -44,7 +44,7 @@ struct Trial {
   }
 };
 
-const std::vector<Tokens> kPrompts{
+const std::vector<TokenList> kPrompts{
     {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, {30}, {7, 7, 7}};
 
 }  // namespace
@@ -53,12 +53,12 @@ TEST_CASE("the likeliest tokens are those of the whole sequence at once") {
   Trial trial(3);
   const auto made = trial.generate(kPrompts, {.tokens = 100});
   for (size_t i = 0; i < made.whole.size(); ++i) {
-    const Tokens& tokens = made.whole[i];
+    const TokenList& tokens = made.whole[i];
     CHECK(made.endings[i] == Ending::context);
     // The last token was never taken in.
     REQUIRE(std::ssize(tokens) == trial.gpt.places + 1);
     const auto logits =
-        all_logits(trial.gpt, trial.weights, {Tokens(tokens.begin(), tokens.end() - 1)});
+        all_logits(trial.gpt, trial.weights, {TokenList(tokens.begin(), tokens.end() - 1)});
     for (size_t place = kPrompts[i].size() - 1; place + 1 < tokens.size(); ++place) {
       const auto row = logits.begin() + static_cast<ptrdiff_t>(place) * trial.gpt.vocab;
       CHECK(std::max_element(row, row + trial.gpt.vocab) - row == tokens[place + 1]);
@@ -92,20 +92,20 @@ TEST_CASE("a sequence stops where it should, and others go on") {
     const auto begin = free.whole[i].begin() + static_cast<ptrdiff_t>(kPrompts[i].size());
     const auto found = std::find(begin, free.whole[i].end(), stop);
     const bool stops = found != free.whole[i].end();
-    CHECK(made.whole[i] == Tokens(free.whole[i].begin(), stops ? found + 1 : found));
+    CHECK(made.whole[i] == TokenList(free.whole[i].begin(), stops ? found + 1 : found));
     CHECK(made.endings[i] == (stops ? Ending::stop : Ending::tokens));
   }
 }
 
 TEST_CASE("generation says what it cannot begin with") {
   Trial trial(1);
-  const auto error = [&](const std::vector<Tokens>& prompts, const GenerationOptions& options) {
+  const auto error = [&](const std::vector<TokenList>& prompts, const GenerationOptions& options) {
     return Generation(*trial.decoder, options).start(prompts).error().text();
   };
   CHECK(error({{}}, {}) == "prompt 0 is empty; give it one token or more");
   CHECK(error({{1}, {2}}, {}) == "2 prompts for 1 sequences");
   CHECK(error({{1}}, {.tokens = 0}) == "0 tokens cannot be generated; ask for 1 or more");
-  CHECK(error({Tokens(62, 1)}, {}).starts_with("sequence 0 has room for 60 more tokens"));
+  CHECK(error({TokenList(62, 1)}, {}).starts_with("sequence 0 has room for 60 more tokens"));
   CHECK(error({{1}}, {.sampling = {.temperature = -1}}) ==
         "temperature -1 is not a number from 0 on");
 }

@@ -114,7 +114,7 @@ class Weights {
 
 // Logits [sequence][time][vocab] of whole sequences.
 inline std::vector<float> all_logits(const SmallGpt& gpt, Weights& weights,
-                                     const std::vector<Tokens>& sequences) {
+                                     const std::vector<TokenList>& sequences) {
   const auto time = std::ssize(sequences[0]);
   auto model = gpt.trace(std::ssize(sequences), time, nullptr);
   REQUIRE_MESSAGE(model.has_value(), model.error().text());
@@ -128,7 +128,7 @@ inline std::vector<float> all_logits(const SmallGpt& gpt, Weights& weights,
   for (const Input& input : model->graph.inputs) {
     Array array{model->graph.type(input.value), {}};
     if (input.role == InputRole::data) {
-      for (const Tokens& each : sequences)
+      for (const TokenList& each : sequences)
         array.values.insert(array.values.end(), each.begin(), each.end());
     } else {
       const float* values = *weights.find()(*model->parameter(input.name));

@@ -13,14 +13,13 @@ inline Model model_of(Graph graph) {
     if (input.role != InputRole::state) continue;
     const bool is_matrix = input.name.find('.') == std::string::npos;
     const bool is_scale = input.name.ends_with("scale");
-    model.parameters.push_back(
-        {.name = input.name,
-         .type = model.graph.type(input.value),
-         .init = {.kind = is_matrix  ? InitKind::normal
-                          : is_scale ? InitKind::ones
-                                     : InitKind::zeros,
-                  .scale = 0.1},
-         .decay = is_matrix});
+    model.parameters.push_back({.name = input.name,
+                                .type = model.graph.type(input.value),
+                                .init = {.kind = is_matrix  ? InitKind::normal
+                                                 : is_scale ? InitKind::ones
+                                                            : InitKind::zeros,
+                                         .scale = 0.1},
+                                .decay = is_matrix});
   }
   return model;
 }

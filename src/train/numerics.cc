@@ -62,8 +62,8 @@ std::string operation_of(const Program& program, const Instruction& instruction)
   if (instruction.kernel != Kernel::loops) return std::string(kernel_name(instruction.kernel));
   std::vector<std::string_view> names;
   for (const LoopNode& node : program.loops[static_cast<size_t>(instruction.loops)].nodes) {
-    const std::string_view name = node.op == LoopOp::sum   ? "sum"
-                                  : node.op == LoopOp::max ? "max"
+    const std::string_view name = node.op == LoopOp::sum     ? "sum"
+                                  : node.op == LoopOp::max   ? "max"
                                   : node.op == LoopOp::apply ? op_info(node.kind).name
                                                              : "";
     if (!name.empty() && std::ranges::count(names, name) == 0 && names.size() < kMostNamed)

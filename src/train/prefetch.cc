@@ -8,8 +8,7 @@ Prefetch::Prefetch(BatchSource& source, Helper& helper, const Parking& clock,
   for (Side& side : sides_) {
     side.inputs = inputs;
     for (BatchTensor& input : side.inputs) {
-      side.memory.push_back(
-          std::make_unique<std::byte[]>(static_cast<size_t>(input.type.bytes())));
+      side.memory.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(input.type.bytes())));
       input.data = side.memory.back().get();
     }
   }

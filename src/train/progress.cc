@@ -30,8 +30,8 @@ std::string time_text(double seconds) {
 
 std::string progress_text(const Progress& progress) {
   const auto width = fmt::format("{}", progress.steps).size();
-  std::string text =
-      fmt::format("step {:>{}}/{}  loss {:.4f}", progress.step, width, progress.steps, progress.loss);
+  std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}", progress.step, width,
+                                 progress.steps, progress.loss);
   if (progress.tokens_a_second > 0)
     text += fmt::format("  {} tokens/s", with_commas(progress.tokens_a_second));
   if (progress.of_peak) text += fmt::format("  {:.0f} % of peak", *progress.of_peak * 100);
@@ -44,12 +44,9 @@ std::string progress_text(const Progress& progress) {
 }
 
 Json progress_json(const Progress& progress) {
-  Json json = {{"step", progress.step},
-               {"steps", progress.steps},
-               {"loss", progress.loss},
-               {"norm", progress.norm},
-               {"rate", progress.rate},
-               {"seconds_a_step", progress.seconds_a_step},
+  Json json = {{"step", progress.step},    {"steps", progress.steps},
+               {"loss", progress.loss},    {"norm", progress.norm},
+               {"rate", progress.rate},    {"seconds_a_step", progress.seconds_a_step},
                {"waited", progress.waited}};
   if (progress.tokens_a_second > 0) json["tokens_a_second"] = progress.tokens_a_second;
   if (progress.of_peak) json["of_peak"] = *progress.of_peak;
@@ -58,7 +55,7 @@ Json progress_json(const Progress& progress) {
   return json;
 }
 
-void ProgressMeter::add(const StepReport& report) {
+void ProgressMeter::add(const StepSummary& report) {
   last_ = report;
   ++count_;
   took_ += report.took;

@@ -36,7 +36,7 @@ class ProgressMeter {
   // What the machine could do at most; until then nothing is compared with it.
   void set_peak(double flops) { peak_flops_ = flops; }
   bool has_peak() const { return peak_flops_.has_value(); }
-  void add(const StepReport& report);
+  void add(const StepSummary& report);
   // After one step or more.
   Progress take(std::optional<uint64_t> memory_bytes);
 
@@ -44,7 +44,7 @@ class ProgressMeter {
   TrainerPlan plan_;
   int64_t steps_;
   std::optional<double> peak_flops_;
-  StepReport last_;
+  StepSummary last_;
   int64_t count_ = 0;
   Duration took_{};
   Duration waited_{};

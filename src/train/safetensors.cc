@@ -27,10 +27,9 @@ SafetensorsHeader header_of(const std::vector<SafeTensor>& tensors,
     const uint64_t end = at + tensor.data.size();
     const bool added =
         header.tensors
-            .emplace(tensor.name, SafetensorsEntry{.dtype = tensor.dtype,
-                                                   .shape = tensor.shape,
-                                                   .begin = at,
-                                                   .end = end})
+            .emplace(tensor.name,
+                     SafetensorsEntry{
+                         .dtype = tensor.dtype, .shape = tensor.shape, .begin = at, .end = end})
             .second;
     TUTTI_ASSERT(added, "two tensors of one name");
     at = end;
@@ -97,10 +96,12 @@ Result<Bytes> SafetensorsFile::tensor(std::string_view name, DType dtype,
   }
   const SafetensorsEntry& entry = found->second;
   if (entry.dtype != dtype || entry.shape != shape)
-    return fail(Code::invalid, "{}: tensor '{}' is {}, the model has {}: give the configuration it "
+    return fail(Code::invalid,
+                "{}: tensor '{}' is {}, the model has {}: give the configuration it "
                 "was saved with",
                 path_, name, shape_text(entry.dtype, entry.shape), shape_text(dtype, shape));
-  return Bytes(mapping_->bytes()).subspan(header_.data_begin + entry.begin, entry.end - entry.begin);
+  return Bytes(mapping_->bytes())
+      .subspan(header_.data_begin + entry.begin, entry.end - entry.begin);
 }
 
 Task<Result<std::unique_ptr<SafetensorsFile>>> open_safetensors(Disk& disk, std::string path) {

@@ -19,7 +19,8 @@ struct SafeTensor {
   Bytes data;  // in order, without gaps
 };
 
-// Replaces the file in one step that a crash cannot tear. The data must stay as they are until then.
+// Replaces the file in one step that a crash cannot tear. The data must stay as they are until
+// then.
 Task<Result<void>> write_safetensors(Disk& disk, std::string path, std::vector<SafeTensor> tensors,
                                      std::map<std::string, std::string> metadata);
 

@@ -63,7 +63,8 @@ class Decoder {
   }
 
   Result<SafetensorsEntry> read_entry(const Json& value) const {
-    if (!value.is_object()) return fail(Code::corrupt, "it is {}, not an object", json_type_name(value));
+    if (!value.is_object())
+      return fail(Code::corrupt, "it is {}, not an object", json_type_name(value));
     TRY(const std::string dtype, json_get<std::string>(value, "dtype"));
     const auto known = type_named(dtype);
     if (!known)

@@ -1,4 +1,5 @@
-// The header of a safetensors file: what is in it, and where. https://huggingface.co/docs/safetensors
+// The header of a safetensors file: what is in it, and where.
+// https://huggingface.co/docs/safetensors
 //
 // A file is the length of the header (u64), the header (JSON, padded with spaces), and the data:
 // every byte of it belongs to exactly one tensor.

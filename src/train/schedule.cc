@@ -26,10 +26,11 @@ Result<Decline> decline_named(std::string_view name) {
 Result<void> check_schedule(const Schedule& schedule) {
   const bool finite = std::isfinite(schedule.rate) && std::isfinite(schedule.least);
   if (!finite || schedule.rate < 0 || schedule.least < 0 || schedule.least > schedule.rate)
-    return fail(Code::invalid,
-                "a learning rate that goes from {} to {}; both must be 0 or more, and the second not "
-                "above the first",
-                schedule.rate, schedule.least);
+    return fail(
+        Code::invalid,
+        "a learning rate that goes from {} to {}; both must be 0 or more, and the second not "
+        "above the first",
+        schedule.rate, schedule.least);
   if (schedule.warm_up < 0)
     return fail(Code::invalid, "a warm-up of {} steps; use 0 or more", schedule.warm_up);
   if (schedule.decline != Decline::constant && schedule.end < schedule.warm_up)
@@ -48,9 +49,8 @@ double rate_at(const Schedule& schedule, int64_t steps_done) {
   if (steps_done >= schedule.end) return schedule.least;
   const double way = (done - static_cast<double>(schedule.warm_up)) /
                      static_cast<double>(schedule.end - schedule.warm_up);
-  const double height = schedule.decline == Decline::linear
-                            ? 1 - way
-                            : 0.5 * (1 + std::cos(std::numbers::pi * way));
+  const double height =
+      schedule.decline == Decline::linear ? 1 - way : 0.5 * (1 + std::cos(std::numbers::pi * way));
   return schedule.least + height * (schedule.rate - schedule.least);
 }
 

@@ -16,10 +16,10 @@ std::string_view decline_name(Decline decline);
 Result<Decline> decline_named(std::string_view name);
 
 struct Schedule {
-  double rate = 1e-3;        // at its highest
-  double least = 0;          // from `end` on
-  int64_t warm_up = 0;       // steps until it is at its highest
-  int64_t end = 0;           // the step at which it is `least`
+  double rate = 1e-3;   // at its highest
+  double least = 0;     // from `end` on
+  int64_t warm_up = 0;  // steps until it is at its highest
+  int64_t end = 0;      // the step at which it is `least`
   Decline decline = Decline::constant;
 };
 

@@ -74,8 +74,7 @@ Result<std::shared_ptr<const Graph>> atom_body(Graph differentiated, const Model
   add(atom.loss);
   for (const Tensor& gradient : atom.of) add(gradient);
   for (size_t i = 0; i < added.size(); ++i) b.output(fmt::format("carried{}", i), added[i]);
-  std::ranges::stable_partition(given,
-                                [](const Input& in) { return in.role == InputRole::data; });
+  std::ranges::stable_partition(given, [](const Input& in) { return in.role == InputRole::data; });
   for (Input& input : given) {
     input.role = InputRole::data;
     b.graph().inputs.push_back(std::move(input));
@@ -99,8 +98,7 @@ Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph
                      int64_t atoms) {
   const std::vector<Tensor> data = atoms_data(b, model, atoms);
   std::vector<Tensor> all{b.constant(0, {DType::f32, {}})};
-  for (const Parameter& parameter : model.parameters)
-    all.push_back(b.constant(0, parameter.type));
+  for (const Parameter& parameter : model.parameters) all.push_back(b.constant(0, parameter.type));
   const auto carried = static_cast<int64_t>(all.size());
   all.insert(all.end(), data.begin(), data.end());
   for (const Input& input : model.graph.inputs)
@@ -114,15 +112,15 @@ Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph
                            {"reversed", false}},
                           nullptr, std::move(body));
   if (sums.empty()) return {};
-  return {.loss = sums[0] * (1.0 / static_cast<double>(atoms)), .of = {sums.begin() + 1, sums.end()}};
+  return {.loss = sums[0] * (1.0 / static_cast<double>(atoms)),
+          .of = {sums.begin() + 1, sums.end()}};
 }
 
 void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
                    const StepOptions& options) {
   b.at("");
   const double share = 1.0 / static_cast<double>(options.atoms);
-  const Tensor norm =
-      b.unary(OpKind::sqrt, b.squared_norm(gradients.of)) * share;
+  const Tensor norm = b.unary(OpKind::sqrt, b.squared_norm(gradients.of)) * share;
   const Tensor rate = b.input("rate", {DType::f32, {}});
   const Tensor step = b.input("step", {DType::i64, {}});
   Tensor scale = b.constant(share, norm.type());

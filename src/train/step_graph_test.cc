@@ -61,8 +61,9 @@ Arrays atom_of(Arrays all, size_t atom) {
 
 TEST_CASE("a step is the loss, its gradient's norm, and AdamW of each parameter") {
   const Model model = small_model();
-  const StepOptions options{
-      .atoms = 1, .max_norm = 0, .adamw = {.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-6, .decay = 0.5}};
+  const StepOptions options{.atoms = 1,
+                            .max_norm = 0,
+                            .adamw = {.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-6, .decay = 0.5}};
   const Graph step = step_of(model, options);
   const Arrays given = given_to(step);
   const Arrays after = results_of(step, given);
@@ -82,12 +83,12 @@ TEST_CASE("a step is the loss, its gradient's norm, and AdamW of each parameter"
       squares += gradient * gradient;
       const double first =
           0.8 * given.at(first_moment_name(parameter.name)).values[i] + 0.2 * gradient;
-      const double second = 0.9 * given.at(second_moment_name(parameter.name)).values[i] +
-                            0.1 * gradient * gradient;
+      const double second =
+          0.9 * given.at(second_moment_name(parameter.name)).values[i] + 0.1 * gradient * gradient;
       const double decay = parameter.decay ? 1 - 0.125 * 0.5 : 1;
-      expected.values[i] = weight.values[i] * decay -
-                           0.125 * (first / (1 - 0.8 * 0.8 * 0.8)) /
-                               (std::sqrt(second / (1 - 0.9 * 0.9 * 0.9)) + 1e-6);
+      expected.values[i] =
+          weight.values[i] * decay - 0.125 * (first / (1 - 0.8 * 0.8 * 0.8)) /
+                                         (std::sqrt(second / (1 - 0.9 * 0.9 * 0.9)) + 1e-6);
     }
     check_close(after.at(parameter.name), expected, 1e-5);
   }
@@ -118,8 +119,7 @@ TEST_CASE("atoms are added from the first to the last, to the bit") {
     return sum;
   };
   const double share = rounded(1.0 / 3, DType::f32);
-  CHECK(after.at("loss").values[0] ==
-        rounded(fold("loss").values[0] * share, DType::f32));
+  CHECK(after.at("loss").values[0] == rounded(fold("loss").values[0] * share, DType::f32));
   for (const Parameter& parameter : model.parameters) {
     CAPTURE(parameter.name);
     const Array sum = fold(gradient_name(parameter.name));

@@ -136,10 +136,11 @@ Result<void> TokenBatches::check(const std::vector<BatchTensor>& inputs) const {
                   targets == nullptr ? "none" : targets->type.text());
   const auto time = static_cast<uint64_t>(tokens->type.dims.back().size);
   if (tokens_->size() < time + 1)
-    return fail(Code::invalid,
-                "{} has {} tokens, fewer than the {} that one sample of {} takes: give a longer text "
-                "or a shorter context",
-                tokens_->name(), tokens_->size(), time + 1, time);
+    return fail(
+        Code::invalid,
+        "{} has {} tokens, fewer than the {} that one sample of {} takes: give a longer text "
+        "or a shorter context",
+        tokens_->name(), tokens_->size(), time + 1, time);
   if (tokens_->size() > kCheckedAtOnce) return {};
   std::vector<int32_t> all(tokens_->size());
   return tokens_->read(0, all, options_.vocabulary);
@@ -174,8 +175,7 @@ Result<void> TokenBatches::fill(uint64_t steps_done, const std::vector<BatchTens
   if (const BatchTensor* draw = find(inputs, kDrawInput)) {
     auto* draws = reinterpret_cast<int64_t*>(draw->data);
     const int64_t atoms = draw->type.elements();
-    for (int64_t i = 0; i < atoms; ++i)
-      draws[i] = static_cast<int64_t>(steps_done) * atoms + i;
+    for (int64_t i = 0; i < atoms; ++i) draws[i] = static_cast<int64_t>(steps_done) * atoms + i;
   }
   return {};
 }

@@ -60,8 +60,7 @@ struct Inputs {
       memory.emplace_back(static_cast<size_t>(type.elements()));
       tensors.push_back({.name = name, .type = type, .data = nullptr});
     }
-    for (size_t i = 0; i < 2; ++i)
-      tensors[i].data = reinterpret_cast<std::byte*>(memory[i].data());
+    for (size_t i = 0; i < 2; ++i) tensors[i].data = reinterpret_cast<std::byte*>(memory[i].data());
   }
   std::vector<std::vector<int32_t>> memory;
   std::vector<BatchTensor> tensors;
@@ -164,8 +163,7 @@ TEST_CASE("tokens outside of the vocabulary are refused, with file and place") {
   TokenBatches batches(tokens, {.seed = 0, .vocabulary = 50});
   const auto checked = batches.check(inputs.tensors);
   REQUIRE_FALSE(checked.has_value());
-  CHECK(checked.error().text().find("x.bin: token 50 at place 60 (byte 240)") !=
-        std::string::npos);
+  CHECK(checked.error().text().find("x.bin: token 50 at place 60 (byte 240)") != std::string::npos);
 
   const auto later = std::make_shared<const Tokens>(tokens->part(55, 20));
   const auto again = TokenBatches(later, {.seed = 0, .vocabulary = 50}).check(inputs.tensors);

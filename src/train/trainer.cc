@@ -58,35 +58,37 @@ Result<std::unique_ptr<Trainer>> Trainer::make(Model model, TrainerOptions optio
   return made;
 }
 
-Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
-                                                             bool fused) const {
+Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph, bool fused) const {
   TRY(Program program, lower_to_program(fused ? optimize(graph) : not_fused(graph)));
   return LoadedProgram::make(std::move(program), host_.team, host_.compiler);
 }
 
 Result<void> Trainer::prepare(BatchSource& data) {
   TRY(const Graph graph, training_step(model_, options_.step));
-  TRY(step_, load_program(graph, true));
+  TRY(Program lowered, lower_to_program(optimize(graph)));
+  TRY_DO(data.check(data_inputs(lowered)));
+  make_plan(graph, lowered);
+  TRY_DO(check_fit());  // before anything is compiled
+  TRY(step_, LoadedProgram::make(std::move(lowered), host_.team, host_.compiler));
+  plan_.scratch_bytes = step_->arena_bytes();
+  TRY_DO(check_fit());
   const Program& code = step_->program();
-  TRY_DO(data.check(data_inputs(code)));
   const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
   commit_begin_ = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
                                       code.instructions.begin());
-  make_plan(graph);
-  TRY_DO(check_fit());
   TRY_DO(place_states());
   TRY(arena_, arena(step_->arena_bytes()));
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
   return {};
 }
 
-void Trainer::make_plan(const Graph& graph) {
+void Trainer::make_plan(const Graph& graph, const Program& program) {
   for (const Parameter& parameter : model_.parameters)
     plan_.weights_bytes += static_cast<uint64_t>(parameter.type.bytes());
   plan_.moments_bytes = 2 * plan_.weights_bytes;
   plan_.gradients_bytes = plan_.weights_bytes;
-  plan_.scratch_bytes = step_->arena_bytes();
-  for (const BatchTensor& input : data_inputs(step_->program())) {
+  plan_.scratch_bytes = static_cast<uint64_t>(program.arena_bytes);
+  for (const BatchTensor& input : data_inputs(program)) {
     plan_.data_bytes += 2 * static_cast<uint64_t>(input.type.bytes());
     if (input.name == "tokens") plan_.tokens_a_step = input.type.elements();
   }
@@ -108,8 +110,8 @@ Result<void> Trainer::place_states() {
   TRY(const StateTensor kept, host_.memory.state(kWordsName, words));
   words_ = reinterpret_cast<int64_t*>(kept.data);
   for (const Parameter& parameter : model_.parameters)
-    for (const std::string& name : {parameter.name, first_moment_name(parameter.name),
-                                    second_moment_name(parameter.name)}) {
+    for (const std::string& name :
+         {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)}) {
       TRY(const StateTensor tensor, host_.memory.state(name, parameter.type));
       states_.emplace(name, tensor.data);
     }
@@ -164,7 +166,7 @@ Result<void> Trainer::point(const Program& program, const std::vector<BatchTenso
   return {};
 }
 
-Result<StepReport> Trainer::step() {
+Result<StepSummary> Trainer::step() {
   TUTTI_ASSERT(has_state(), "weights are there");
   const Instant start = host_.clock.now();
   const int64_t done = steps_done();
@@ -189,15 +191,15 @@ Result<StepReport> Trainer::step() {
                                       culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
-  auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(), inputs,
-                                   outputs, arena_);
+  auto committed =
+      step_->run_some(commit_begin_, step_->program().instructions.size(), inputs, outputs, arena_);
   if (!committed) {
     publish(words_[kBorn], 0);
     return fail(committed.error());
   }
   publish(words_[kDone], done + 1);
   publish(words_[kCommitting], 0);
-  return StepReport{.step = done + 1,
+  return StepSummary{.step = done + 1,
                     .loss = loss,
                     .norm = norm,
                     .rate = rate,
@@ -221,22 +223,21 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   std::vector<std::byte*> inputs;
   std::vector<std::byte*> outputs;
   TRY_DO(point(code, data, inputs, outputs));
-  TRY(std::byte* room, arena(looked_at_->arena_bytes()));
+  TRY(std::byte * room, arena(looked_at_->arena_bytes()));
   const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
   const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
                                        code.instructions.begin());
   return find_not_finite(*looked_at_, end, inputs, outputs, room);
 }
 
-Result<double> Trainer::evaluate(BatchSource& data, int64_t batches,
-                                 const Model* without_dropout) {
+Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
   if (evaluation_ == nullptr) {
     TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout));
     TRY(evaluation_, load_program(graph, true));
   }
   const Program& code = evaluation_->program();
   TRY_DO(data.check(data_inputs(code)));
-  TRY(std::byte* room, arena(evaluation_->arena_bytes()));
+  TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
   std::vector<std::byte*> inputs;
   std::vector<std::byte*> outputs;

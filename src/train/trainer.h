@@ -2,7 +2,7 @@
 //
 //   TRY(auto trainer, Trainer::make(model, options, {…}));
 //   if (!trainer->has_state()) trainer->initialise_weights();
-//   while (trainer->steps_done() < 2000) TRY(StepReport report, trainer->step());
+//   while (trainer->steps_done() < 2000) TRY(StepSummary report, trainer->step());
 //   TRY_DO(co_await trainer->save(disk, "runs/a/state.safetensors"));
 //
 // A step computes, decides, and commits. What the loss and the gradient's norm are is known before
@@ -46,7 +46,7 @@ struct TrainerHost {
   TrainerMemory& memory;
 };
 
-struct StepReport {
+struct StepSummary {
   int64_t step = 0;  // how many were done with it
   double loss = 0;
   double norm = 0;  // the gradient's, before it was clipped
@@ -65,7 +65,9 @@ struct TrainerPlan {
   double flops_a_step = 0;
   int64_t tokens_a_step = 0;  // elements of the input "tokens", or 0
 
-  uint64_t total_bytes() const { return weights_bytes + moments_bytes + scratch_bytes + data_bytes; }
+  uint64_t total_bytes() const {
+    return weights_bytes + moments_bytes + scratch_bytes + data_bytes;
+  }
   std::string text() const;  // "1.9 GiB (weights 475 MiB, …)"
 };
 
@@ -84,10 +86,11 @@ class Trainer {
   bool has_state() const { return words_[kBorn] != 0; }
   void initialise_weights();
   int64_t steps_done() const { return words_[kDone]; }
-  Result<StepReport> step();
+  Result<StepSummary> step();
   // The mean loss over so many batches of the data, the same ones each time. A model that drops
   // numbers out when training gives the one without for this.
-  Result<double> evaluate(BatchSource& data, int64_t batches, const Model* without_dropout = nullptr);
+  Result<double> evaluate(BatchSource& data, int64_t batches,
+                          const Model* without_dropout = nullptr);
 
   // All it takes to go on: weights, moments, the step. Layers have names of their own in files.
   Task<Result<void>> save(Disk& disk, std::string path,
@@ -108,7 +111,7 @@ class Trainer {
   Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
   Result<void> prepare(BatchSource& data);
   Result<void> place_states();
-  void make_plan(const Graph& graph);
+  void make_plan(const Graph& graph, const Program& program);
   Result<void> check_fit() const;
   Result<void> point(const Program& program, const std::vector<BatchTensor>& data,
                      std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs);

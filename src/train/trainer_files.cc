@@ -25,8 +25,8 @@ Result<void> each_part(const Parameter& parameter, const Visit& visit) {
   shape.erase(shape.begin());
   const size_t each = bytes / layers;
   for (uint64_t layer = 0; layer < layers; ++layer)
-    TRY_DO(visit(layer_name(parameter.name, static_cast<int64_t>(layer)), shape, layer * each,
-                 each));
+    TRY_DO(
+        visit(layer_name(parameter.name, static_cast<int64_t>(layer)), shape, layer * each, each));
   return {};
 }
 
@@ -39,10 +39,11 @@ Result<int64_t> step_of(const SafetensorsFile& file) {
     if (read.ec != std::errc() || read.ptr != text.data() + text.size()) step = -1;
   }
   if (step < 0)
-    return fail(Code::invalid,
-                "{} does not say which step it is of: it has weights alone; begin a new run with them "
-                "instead",
-                file.path());
+    return fail(
+        Code::invalid,
+        "{} does not say which step it is of: it has weights alone; begin a new run with them "
+        "instead",
+        file.path());
   return step;
 }
 
@@ -62,15 +63,15 @@ std::vector<SafeTensor> Trainer::tensors(bool with_moments) const {
   for (const NameOf name_of : kinds_of(with_moments)) {
     for (const Parameter& parameter : model_.parameters) {
       const std::byte* data = state(name_of(parameter.name));
-      const auto added = each_part(
-          parameter, [&](const std::string& name, const std::vector<uint64_t>& shape, size_t first,
-                         size_t bytes) -> Result<void> {
-            all.push_back({.name = name_of(name),
-                           .dtype = parameter.type.dtype,
-                           .shape = shape,
-                           .data = {data + first, bytes}});
-            return {};
-          });
+      const auto added = each_part(parameter,
+                                   [&](const std::string& name, const std::vector<uint64_t>& shape,
+                                       size_t first, size_t bytes) -> Result<void> {
+                                     all.push_back({.name = name_of(name),
+                                                    .dtype = parameter.type.dtype,
+                                                    .shape = shape,
+                                                    .data = {data + first, bytes}});
+                                     return {};
+                                   });
       static_cast<void>(added);  // which cannot fail
     }
   }

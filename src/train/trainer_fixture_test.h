@@ -53,11 +53,8 @@ class TestMemory final : public TrainerMemory {
 struct TestMachine {
   explicit TestMachine(int threads = 1) : team(threads) {}
   TrainerHost host() {
-    return {.team = team,
-            .compiler = *compiler,
-            .clock = clock,
-            .helper = helper,
-            .memory = memory};
+    return {
+        .team = team, .compiler = *compiler, .clock = clock, .helper = helper, .memory = memory};
   }
 
   ThreadTeam team;
@@ -70,8 +67,7 @@ struct TestMachine {
 // A text of five words in which each follows from the one before.
 inline std::shared_ptr<const Tokens> small_text() {
   std::vector<uint16_t> all(400);
-  for (size_t i = 1; i < all.size(); ++i)
-    all[i] = static_cast<uint16_t>((all[i - 1] * 2 + 1) % 5);
+  for (size_t i = 1; i < all.size(); ++i) all[i] = static_cast<uint16_t>((all[i - 1] * 2 + 1) % 5);
   return std::make_shared<const Tokens>(Tokens::of(std::move(all), "small text"));
 }
 
@@ -82,7 +78,7 @@ inline std::unique_ptr<Trainer> trainer_of(TestMachine& machine, BatchSource& da
   return *std::move(made);
 }
 
-inline StepReport step_of(Trainer& trainer) {
+inline StepSummary step_of(Trainer& trainer) {
   auto report = trainer.step();
   REQUIRE_MESSAGE(report.has_value(), report.error().text());
   return *report;

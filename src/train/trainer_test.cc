@@ -52,7 +52,7 @@ TEST_CASE("a small model learns a small text") {
   trainer->initialise_weights();
   const double first = step_of(*trainer).loss;
   CHECK(first == doctest::Approx(std::log(5)).epsilon(0.1));
-  StepReport last;
+  StepSummary last;
   while (trainer->steps_done() < 60) last = step_of(*trainer);
   CHECK(last.step == 60);
   CHECK(last.loss < 0.5 * first);
@@ -188,8 +188,7 @@ TEST_CASE("a loss that is not finite stops the run before weights change, and it
     CAPTURE(check);
     TokenBatches data = small_data();
     TestMachine machine;
-    TrainerOptions options{
-        .step = {}, .schedule = {.rate = 2}, .seed = 1, .check_numerics = check};
+    TrainerOptions options{.step = {}, .schedule = {.rate = 2}, .seed = 1, .check_numerics = check};
     const auto trainer = trainer_of(machine, data, options, model);
     trainer->initialise_weights();
     step_of(*trainer);

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from tutti import _core
 from tutti.nn._tensor import Tensor, Value, as_tensor, dims_text
@@ -74,6 +74,15 @@ def parameter(init: Init = zeros, decay: bool | None = None, **dims: int) -> Par
 class Module:
     """Something with parameters: assign them, and other modules, to attributes, and write what it
     computes as ``__call__``. Lists, tuples and dictionaries of modules count with their keys."""
+
+    # What it was made with, so that the folder of a run can say how to make it again.
+    __slots__ = ("__dict__", "__weakref__", "_made_with")
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        made = super().__new__(cls)
+        made._made_with = (arguments, keywords)
+        return made
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Parameters with their names, those of repeated layers once, with a "*"."""
@@ -191,6 +200,7 @@ def trace(
     use: str = "train",
     seed: int = 0,
     name: str | None = None,
+    cache: tuple[int, int] | None = None,
     **inputs: Input,
 ) -> _core.Model:
     """Runs a model's code once, on tensors without values, and returns the graph that it makes.
@@ -198,7 +208,9 @@ def trace(
     ``function`` is a module or a method of one: nn.trace(gpt, tokens=nn.i32(batch=8, time=256), …).
     It gets the inputs by name and returns a tensor, whose output is called "loss", or as the method
     is; or a dictionary of tensors by name. ``use`` is "train", or "evaluate" or "generate", for
-    which nothing is dropped.
+    which nothing is dropped. With ``cache``, a number of sequences and of places, a model that
+    generates takes its sequences piece by piece: attention keeps keys and values, and positions
+    count from the input "position".
     """
     if is_under_way():
         refuse("nn.trace() is called by a model that is being traced")
@@ -206,6 +218,8 @@ def trace(
     if not isinstance(model, Module):
         refuse(f"nn.trace() takes a module or a method of one, not {type(model).__name__}")
     under_way = Trace(name or type(model).__name__.lower(), use, seed)
+    if cache is not None:
+        under_way.make("keep_cache", *cache)
     tensors = {}
     for each, given in inputs.items():
         if not isinstance(given, Input):

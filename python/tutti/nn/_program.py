@@ -11,9 +11,7 @@ if TYPE_CHECKING:  # it takes longer to import than all of tutti, and training d
 _DTYPES = {"f32": "float32", "i32": "int32", "i64": "int64", "u32": "uint32", "bool": "bool"}
 
 
-def _contiguous(
-    graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]
-) -> "dict[str, np.ndarray]":
+def _contiguous(graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]) -> "dict[str, np.ndarray]":
     import numpy as np
 
     kinds = {name: _DTYPES.get(dtype) for name, dtype, _, _ in graph.inputs}

@@ -20,6 +20,7 @@
 
 #include "world/real/adopt.h"
 #include "world/real/fd.h"
+#include "world/real/program.h"
 
 namespace tutti {
 namespace {
@@ -174,6 +175,17 @@ void restart_with(const char* variable, const char* value) {
   arguments.push_back(nullptr);
   setenv(variable, value, 1);
   execv("/proc/self/exe", arguments.data());
+}
+
+Error become(const std::vector<std::string>& arguments) {
+  const std::vector<std::string> environment = own_environment();
+  auto path = find_program(arguments[0], environment, "");
+  if (!path) return path.error();
+  std::vector<char*> words;  // execv's signature; it only reads
+  for (const std::string& each : arguments) words.push_back(const_cast<char*>(each.c_str()));
+  words.push_back(nullptr);
+  execv(path->c_str(), words.data());
+  return explain_exec(errno, *path, "");
 }
 
 void name_this_process(const char* name) { prctl(PR_SET_NAME, name, 0, 0, 0); }

@@ -45,6 +45,10 @@ uint64_t memory_in_use();                    // bytes that were allocated and no
 // only then, or where it cannot.
 void restart_with(const char* variable, const char* value);
 
+// Goes on as another program, with the same descriptors and environment; the first argument is
+// looked up in PATH. Comes back only with why it cannot.
+Error become(const std::vector<std::string>& arguments);
+
 // How ps and top call this process.
 void name_this_process(const char* name);
 

@@ -1,0 +1,106 @@
+"""What becomes of a model on its way to a program: `tutti ir` on the command line.
+
+FILE is a Python script that makes a tutti.Trainer, whose step is looked at before anything is
+compiled, or a graph's text. docs/compiler.md walks a small model through it.
+"""
+
+import argparse
+import difflib
+import runpy
+import sys
+from pathlib import Path
+
+from tutti import _core
+from tutti._error import Error
+
+__all__ = ["main"]
+
+_TRACED = "traced"  # before the first pass
+
+
+class _Captured(BaseException):
+    """Ends a script when its trainer's step is known; not for `except Exception`."""
+
+
+def _step_of(script: Path, arguments: list[str]) -> _core.Graph:
+    from tutti import trainer
+
+    found: list[_core.Graph] = []
+
+    def capture(graph: _core.Graph) -> None:
+        found.append(graph)
+        raise _Captured
+
+    trainer.show_step = capture
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except _Captured:
+        return found[0]
+    raise Error(f"{script} ended without making a tutti.Trainer", "invalid")
+
+
+def _graph_of(path: Path, arguments: list[str]) -> _core.Graph:
+    if path.suffix == ".py":
+        return _step_of(path, arguments)
+    try:
+        return _core.Graph.parse(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"cannot read {path}: {error}", "not_found") from None
+
+
+def _after(graph: _core.Graph, name: str) -> str:
+    return graph.text() if name == _TRACED else graph.optimize(name).text()
+
+
+def _checked(name: str, names: list[str]) -> str:
+    if name in names:
+        return name
+    near = _core.suggest(name, names)
+    hint = f"; did you mean {near}?" if near else ""
+    raise Error(f"there is no pass {name}{hint} They are: {', '.join(names)}", "invalid")
+
+
+def _arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(prog="tutti ir", add_help=False, allow_abbrev=False)
+    parser.add_argument("--after", action="append", default=[])
+    parser.add_argument("--program", action="store_true")
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    known = parser.parse_args(words)
+    return known, known.rest
+
+
+def _run(words: list[str]) -> None:
+    known, rest = _arguments(words)
+    names = [_TRACED, *_core.passes()]
+    if known.file is None:
+        print("\n".join(names))
+        return
+    wanted = [_checked(name, names) for name in known.after]
+    graph = _graph_of(known.file, rest)
+    if known.program:
+        print(_core.program_text(graph.optimize("")), end="")
+    elif len(wanted) == 2:
+        before, after = (_after(graph, name).splitlines(keepends=True) for name in wanted)
+        sys.stdout.writelines(difflib.unified_diff(before, after, *wanted))
+    elif len(wanted) <= 1:
+        print(_after(graph, wanted[0] if wanted else names[-1]), end="")
+    else:
+        raise Error("--after can be given once, or twice for the difference", "invalid")
+
+
+def main() -> int:
+    try:
+        _run(sys.argv[1:])
+    except Error as error:
+        print(f"tutti ir: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads any more
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+// tutti generate: text from a model that was trained. What it does is written in Python, as models
+// are: python/tutti/generate.py.
+#include "cli/generate.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/complain.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr std::string_view kHelp = R"(tutti generate: text from a model that was trained
+
+usage: tutti generate [options] RUN
+
+RUN is the folder of a run of `tutti train` (its --out). Text is printed as it comes, and how fast
+it came on standard error.
+
+  --prompt TEXT        what the text begins with; may be repeated: all go on at once
+  --prompt-file FILE   the same, out of a file
+  --prompt-tokens LIST numbers of tokens instead: 15,1036,7
+  --tokens N           make so many at most (200)
+  --temperature T      0: always the likeliest; 1: as likely as the model says (0.8)
+  --top-k N            choose among the N likeliest only; 0: among all (0)
+  --top-p P            among the likeliest that together have this probability (1)
+  --seed N             the same seed makes the same text (0)
+  --stop TEXT          end where this token comes; may be repeated
+  --context N          keep so many tokens at most; as many as were trained with if left out
+  --threads N          compute with so many; as many as cores if left out
+  --json               print events (token, end, rate) as JSON lines
+
+examples:
+  tutti generate runs/a --prompt "ROMEO:" --tokens 400 --seed 1
+  tutti generate runs/a --prompt "Once" --prompt "Never" --temperature 0 --json
+)";
+
+// Python of its PATH, so that an environment that is active is used.
+constexpr const char* kPython = "python3";
+
+}  // namespace
+
+int generate(int argc, char** argv) {
+  std::vector<std::string> command{kPython, "-m", "tutti.generate"};
+  for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
+    if (std::string_view(word) == "--help" || std::string_view(word) == "-h") {
+      fmt::print("{}", kHelp);
+      return 0;
+    }
+    command.emplace_back(word);
+  }
+  return complain("generate", become(command));
+}
+
+}  // namespace tutti::cli

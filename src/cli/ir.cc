@@ -1,0 +1,53 @@
+// tutti ir: what becomes of a model on its way to a program. Written in Python, as models are:
+// python/tutti/ir.py.
+#include "cli/ir.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/complain.h"
+#include "world/real/this_process.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr std::string_view kHelp = R"(tutti ir: what becomes of a model on its way to a program
+
+usage: tutti ir [options] FILE [--KEY=VALUE …]
+       tutti ir                              list the passes
+
+FILE is a Python script that makes a tutti.Trainer: the graph of its step is shown, for the
+configuration that comes after FILE; nothing is compiled or trained. Or it is a graph's text, as
+this command prints it.
+
+  --after PASS   the graph after this pass, all if left out; `traced` is before the first.
+                 Given twice: the difference between the two
+  --program      the instructions that are executed, and where their buffers are
+
+examples:
+  tutti ir --after traced examples/gpt.py --text=shakespeare.txt --preset=character
+  tutti ir --after simplify-again --after fuse step.ir
+  tutti ir --program step.ir
+)";
+
+// Python of its PATH, so that an environment that is active is used.
+constexpr const char* kPython = "python3";
+
+}  // namespace
+
+int ir(int argc, char** argv) {
+  std::vector<std::string> command{kPython, "-m", "tutti.ir"};
+  if (argc > 1 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1))
+    command.emplace_back(word);
+  return complain("ir", become(command));
+}
+
+}  // namespace tutti::cli

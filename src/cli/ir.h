@@ -1,0 +1,7 @@
+#pragma once
+
+namespace tutti::cli {
+
+int ir(int argc, char** argv);
+
+}  // namespace tutti::cli
