@@ -28,9 +28,9 @@ def keys_of(kind: type, prefix: str = "", base: Any = MISSING) -> list[Key]:
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Error(f"{getattr(kind, '__name__', kind)!r} is not a dataclass", "invalid")
     hints = typing.get_type_hints(kind)
-    comments: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        comments |= _comments(each)
+    comments = {
+        key: text for each in reversed(kind.__mro__) for key, text in _comments(each).items()
+    }
     keys: list[Key] = []
     for field in dataclasses.fields(kind):
         if not field.init:
