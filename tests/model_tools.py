@@ -21,8 +21,8 @@ def example(name: str) -> ModuleType:
 
 
 def without_lines(text: str) -> str:
-    """A graph's text without the lines of code that it is made for."""
-    return re.sub(r' @"[^"]*"', "", text)
+    """A graph's text without the lines of code that it is made for, and however it is wrapped."""
+    return re.sub(r"\n +: ", " : ", re.sub(r' @"[^"]*"', "", text))
 
 
 def random_arrays(model: nn.Model, seed: int = 1, whole: int = 3) -> dict[str, np.ndarray]:
