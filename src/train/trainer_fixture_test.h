@@ -72,7 +72,8 @@ inline std::shared_ptr<const Tokens> small_text() {
 }
 
 inline std::unique_ptr<Trainer> trainer_of(TestMachine& machine, BatchSource& data,
-                                           const TrainerOptions& options, Model model = small_model()) {
+                                           const TrainerOptions& options,
+                                           Model model = small_model()) {
   auto made = Trainer::make(std::move(model), options, data, machine.host());
   REQUIRE_MESSAGE(made.has_value(), made.error().text());
   return *std::move(made);
