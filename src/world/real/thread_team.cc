@@ -10,11 +10,21 @@ namespace {
 // Some 100 µs: twice what waking costs.
 constexpr int kSpins = 4000;
 
+// Of a thread that teams keep on one core: how many do, and where it was allowed before.
+struct Kept {
+  int teams = 0;
+  cpu_set_t before;
+};
+thread_local Kept kept;
+
 std::vector<int> usable_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {0};
+  if (kept.teams > 0)
+    allowed = kept.before;
+  else if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return {0};
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   return cores;
@@ -27,6 +37,15 @@ void pin(pthread_t thread, int core) {
   pthread_setaffinity_np(thread, sizeof one, &one);
 }
 
+void keep_caller_on(int core) {
+  if (kept.teams++ == 0) sched_getaffinity(0, sizeof kept.before, &kept.before);
+  pin(pthread_self(), core);
+}
+
+void let_caller_go() {
+  if (--kept.teams == 0) sched_setaffinity(0, sizeof kept.before, &kept.before);
+}
+
 }  // namespace
 
 ThreadTeam::ThreadTeam(int threads) {
@@ -35,15 +54,24 @@ ThreadTeam::ThreadTeam(int threads) {
   const bool one_each = threads_ > 1 && std::cmp_equal(threads_, cores.size());
   for (int i = 1; i < threads_; ++i) {
     helpers_.emplace_back([this, i] { serve(i); });
-    if (one_each) pin(helpers_.back().native_handle(), cores[static_cast<size_t>(i)]);
+    const pthread_t helper = helpers_.back().native_handle();
+    if (one_each)
+      pin(helper, cores[static_cast<size_t>(i)]);
+    else if (kept.teams > 0)  // it would stay where we are kept
+      pthread_setaffinity_np(helper, sizeof kept.before, &kept.before);
   }
-  if (one_each) pin(pthread_self(), cores[0]);
+  if (one_each) {
+    keep_caller_on(cores[0]);
+    kept_ = std::this_thread::get_id();
+  }
 }
 
 ThreadTeam::~ThreadTeam() {
   ending_ = true;
   change(calls_);
   for (std::thread& helper : helpers_) helper.join();
+  // Else the thread that was kept may be gone.
+  if (kept_ == std::this_thread::get_id()) let_caller_go();
 }
 
 void ThreadTeam::run(const std::function<void(int)>& work) {

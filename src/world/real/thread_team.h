@@ -1,5 +1,6 @@
 // Threads of this process, each on a core of its own where there are as many. They spin for a while
-// when they wait, since waking costs some 50 µs, and then sleep.
+// when they wait, since waking costs some 50 µs, and then sleep. The thread that makes a team is
+// one of them, and stays on its core until the team goes.
 #pragma once
 
 #include <atomic>
@@ -39,6 +40,7 @@ class ThreadTeam final : public Team {
   alignas(64) std::atomic<uint32_t> meetings_ = 0;
   alignas(64) std::atomic<uint32_t> sleeping_ = 0;
   std::vector<std::thread> helpers_;
+  std::thread::id kept_;  // of the caller, if it is kept on a core
 };
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "world/real/thread_team.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <chrono>
 
@@ -38,4 +39,22 @@ TEST_CASE("a team that has gone to sleep wakes for the next call") {
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
   }
   CHECK(calls == 10);
+}
+
+TEST_CASE("who makes a team may use all cores for the next one, and when it has gone") {
+  const auto cores = [] {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    return CPU_COUNT(&allowed);
+  };
+  const int before = cores();
+  {
+    const ThreadTeam first;
+    CHECK(first.threads() == before);
+    CHECK(cores() == 1);
+    const auto second = std::make_unique<ThreadTeam>();
+    CHECK(second->threads() == before);
+  }
+  CHECK(cores() == before);
 }
