@@ -38,13 +38,13 @@ PRESETS = {
     "gpt2-xl": {"model.layers": 48, "model.heads": 25, "model.width": 1600},
 }
 
-# nanoGPT's settings for a small text on a small machine.
+# nanoGPT's settings for a small text on a small machine, with twice its rate, which is better.
 PRESETS["character"] = {
     "model.layers": 4,
     "model.heads": 4,
     "model.width": 128,
     "model.bias": False,
-    "optim.rate.rate": 1e-3,
+    "optim.rate.rate": 2e-3,
     "optim.rate.least": 1e-4,
     "optim.rate.warm_up": 100,
     "optim.beta2": 0.99,

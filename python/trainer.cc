@@ -127,7 +127,7 @@ class PythonTrainer {
                 const SharedTokens& validation, const nb::dict& values)
       : evaluation_(std::move(evaluation)) {
     const Options options(values);
-    tutti::TrainerOptions trainer = options.trainer();
+    const tutti::TrainerOptions trainer = options.trainer();
     const tutti::TokenBatchOptions data = options.data();
     const auto steps = options.get<int64_t>("steps");
     const auto threads = options.get<int>("threads");
@@ -136,7 +136,7 @@ class PythonTrainer {
       validation_ = std::make_unique<tutti::TokenBatches>(
           validation, tutti::TokenBatchOptions{.vocabulary = data.vocabulary,
                                                .order = tutti::SampleOrder::consecutive});
-    const auto made = make(std::move(model), std::move(trainer), threads);
+    const auto made = make(std::move(model), trainer, threads);
     if (!made) raise(made.error());
     meter_.emplace(trainer_->plan(), steps);
   }
@@ -208,11 +208,10 @@ class PythonTrainer {
   tutti::TrainerMachine& machine() { return *machine_; }
 
  private:
-  Result<void> make(tutti::Model model, tutti::TrainerOptions options, int threads) {
+  Result<void> make(tutti::Model model, const tutti::TrainerOptions& options, int threads) {
     const nb::gil_scoped_release others_may_run;
     TRY(machine_, tutti::TrainerMachine::open({.threads = threads}));
-    TRY(trainer_,
-        tutti::Trainer::make(std::move(model), std::move(options), *train_, machine_->host()));
+    TRY(trainer_, tutti::Trainer::make(std::move(model), options, *train_, machine_->host()));
     return {};
   }
 
@@ -273,6 +272,7 @@ void bind_trainer(nb::module_& module) {
       .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
+      .def_prop_ro("was_torn", [](PythonTrainer& self) { return self.trainer().was_torn(); })
       .def_prop_ro("steps_done", [](PythonTrainer& self) { return self.trainer().steps_done(); })
       .def_prop_ro("in_vault", [](PythonTrainer& self) { return self.machine().has_vault(); })
       .def_prop_ro("plan", &PythonTrainer::plan)

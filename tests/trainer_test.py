@@ -57,9 +57,8 @@ def test_a_model_learns_and_leaves_its_run_in_a_folder(
     assert "parameters" in printed and "step 60  validation loss" in printed
     assert re.search(r"step  1/60  loss \d\.\d+  [\d,]+ tokens/s", printed)
     names = {file.name for file in out.iterdir()}
-    assert names == {
-        "config.toml", "metrics.jsonl", "state.safetensors", "tokenizer.json", "weights.safetensors"
-    }  # fmt: skip
+    files = {"config.toml", "metrics.jsonl", "model.json", "tokenizer.json"}
+    assert names == files | {"state.safetensors", "weights.safetensors"}
     records = lines_of((out / "metrics.jsonl").read_text())
     assert {1, 10, 20, 30, 40, 50, 60} <= {r["step"] for r in records if "loss" in r}
     assert records[-1]["validation_loss"] == loss

@@ -268,7 +268,9 @@ class Trainer:
         state = self._file("state.safetensors")
         if self._core.has_state:
             return
-        if self.run.resume:
+        if self._core.was_torn and state is not None and state.exists():
+            self.load(state)
+        elif self.run.resume:
             if state is None:
                 raise Error("to resume a run, say where it is: out=…", "invalid")
             if not state.exists():

@@ -69,9 +69,9 @@ class RealTrainerMachine final : public TrainerMachine {
     const auto slots = static_cast<uint32_t>(place.control->bytes().size() / TUTTI_CONTROL_BYTES);
     TRY(heap_, Heap::open(parking_, std::move(place.heap), slots, place.slot));
     const uint64_t owner[] = {hash64(as_bytes(place.role)), place.rank};
-    TRY(Vault vault,
+    TRY(const Vault vault,
         Vault::open(parking_, heap_->vault(), hash64(std::as_bytes(std::span(owner)))));
-    vault_.emplace(std::move(vault));
+    vault_ = vault;
     in_vault_.emplace(*vault_, own_);
     return {};
   }
@@ -89,13 +89,14 @@ class RealTrainerMachine final : public TrainerMachine {
 
   double peak_flops() override {
     const auto folder = cache_folder();
-    const std::string name = fmt::format(
-        "peak/{:016x}-{}", hash64(as_bytes(processor_name())), team_.threads());
+    const std::string name =
+        fmt::format("peak/{:016x}-{}", hash64(as_bytes(processor_name())), team_.threads());
     if (folder) {
       const auto text = read_cache_file(*folder, name, kMostCacheBytes);
       double known = 0;
-      if (text && std::from_chars(text->data(), text->data() + text->size(), known).ec ==
-                      std::errc() && known > 0)
+      if (text &&
+          std::from_chars(text->data(), text->data() + text->size(), known).ec == std::errc() &&
+          known > 0)
         return known;
     }
     const double peak = measure_fma_peak(team_, parking_);
@@ -105,10 +106,10 @@ class RealTrainerMachine final : public TrainerMachine {
   }
 
  private:
+  HelperThread helper_;  // before the team, which keeps this thread to a core of its own
   ThreadTeam team_;
   std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
   RealParking parking_;
-  HelperThread helper_;
   OwnMemory own_;
   std::unique_ptr<Heap> heap_;
   std::optional<Vault> vault_;

@@ -3,7 +3,7 @@
 namespace tutti {
 
 Prefetch::Prefetch(BatchSource& source, Helper& helper, const Parking& clock,
-                   std::vector<BatchTensor> inputs)
+                   const std::vector<BatchTensor>& inputs)
     : source_(source), helper_(helper), clock_(clock) {
   for (Side& side : sides_) {
     side.inputs = inputs;

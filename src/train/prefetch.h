@@ -17,7 +17,7 @@ class Prefetch {
  public:
   // The inputs' memory is its own; two of each, which steps use in turns. All must outlive it.
   Prefetch(BatchSource& source, Helper& helper, const Parking& clock,
-           std::vector<BatchTensor> inputs);
+           const std::vector<BatchTensor>& inputs);
   ~Prefetch() { helper_.wait(); }
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;

@@ -56,10 +56,10 @@ std::string TrainerPlan::text() const {
                      format_bytes(data_bytes), again);
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::make(Model model, TrainerOptions options,
+Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions& options,
                                                BatchSource& data, TrainerHost host) {
   TRY_DO(check_schedule(options.schedule));
-  std::unique_ptr<Trainer> made(new Trainer(std::move(model), std::move(options), host));
+  std::unique_ptr<Trainer> made(new Trainer(std::move(model), options, host));
   TRY_DO(made->prepare(data));
   return made;
 }
@@ -85,6 +85,7 @@ Result<void> Trainer::prepare(BatchSource& data) {
   commit_begin_ = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
                                       code.instructions.begin());
   TRY_DO(place_states());
+  TRY(places_, places_of(code));
   TRY(arena_, arena(step_->arena_bytes()));
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
   return {};
@@ -141,7 +142,8 @@ Result<void> Trainer::place_states() {
       states_.emplace(name, tensor.data);
     }
   // Somebody was killed while writing: what is there is neither the old nor the new.
-  if (words_[kCommitting] != 0) publish(words_[kBorn], 0);
+  torn_ = words_[kCommitting] != 0;
+  if (torn_) publish(words_[kBorn], 0);
   return {};
 }
 
@@ -168,27 +170,33 @@ Result<std::byte*> Trainer::arena(uint64_t bytes) {
   return arena_;
 }
 
-Result<void> Trainer::point(const Program& program, const std::vector<BatchTensor>& data,
-                            std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs) {
+Result<Trainer::Places> Trainer::places_of(const Program& program) {
   const auto find = [&](const std::string& name) -> std::byte* {
     if (name == "rate") return reinterpret_cast<std::byte*>(&rate_);
     if (name == "step") return reinterpret_cast<std::byte*>(&number_);
     if (name == "loss") return reinterpret_cast<std::byte*>(&loss_);
     if (name == "norm") return reinterpret_cast<std::byte*>(&norm_);
     const auto kept = states_.find(name);
-    if (kept != states_.end()) return kept->second;
-    const auto given = std::ranges::find(data, name, &BatchTensor::name);
-    return given == data.end() ? nullptr : given->data;
+    return kept == states_.end() ? nullptr : kept->second;
   };
-  inputs.clear();
-  outputs.clear();
-  for (const Input& input : program.inputs) inputs.push_back(find(input.name));
-  for (const Output& output : program.outputs) outputs.push_back(find(output.name));
-  const auto missing = std::ranges::find(inputs, nullptr);
-  if (missing != inputs.end())
-    return fail(Code::invalid, "nobody gives the model its input {}",
-                program.inputs[static_cast<size_t>(missing - inputs.begin())].name);
-  return {};
+  Places places;
+  const std::vector<BatchTensor> data = data_inputs(program);
+  for (const Input& input : program.inputs) {
+    const auto given = std::ranges::find(data, input.name, &BatchTensor::name);
+    places.data.push_back(given == data.end() ? kNoData
+                                              : static_cast<size_t>(given - data.begin()));
+    places.inputs.push_back(find(input.name));
+    if (places.inputs.back() == nullptr && given == data.end())
+      return fail(Code::invalid, "nobody gives the model its state {}: it is no parameter",
+                  input.name);
+  }
+  for (const Output& output : program.outputs) places.outputs.push_back(find(output.name));
+  return places;
+}
+
+void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (data[i] != kNoData) inputs[i] = batch[data[i]].data;
 }
 
 Result<StepSummary> Trainer::step() {
@@ -199,14 +207,12 @@ Result<StepSummary> Trainer::step() {
   const double rate = rate_at(options_.schedule, done);
   rate_ = static_cast<float>(rate);
   number_ = done + 1;
-  std::vector<std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  TRY_DO(point(step_->program(), *data, inputs, outputs));
+  places_.point_at(*data);
   if (options_.check_numerics) {
     TRY(const auto culprit, look_at_step(*data));
     if (culprit) return fail(not_taken(*culprit));
   }
-  TRY_DO(step_->run_some(0, commit_begin_, inputs, outputs, arena_));
+  TRY_DO(step_->run_some(0, commit_begin_, places_.inputs, places_.outputs, arena_));
   const double loss = loss_;
   const double norm = norm_;
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
@@ -216,8 +222,8 @@ Result<StepSummary> Trainer::step() {
                                       culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
-  auto committed =
-      step_->run_some(commit_begin_, step_->program().instructions.size(), inputs, outputs, arena_);
+  auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),
+                                   places_.inputs, places_.outputs, arena_);
   if (!committed) {
     publish(words_[kBorn], 0);
     return fail(committed.error());
@@ -245,14 +251,13 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
     TRY(looked_at_, load_program(graph, false));
   }
   const Program& code = looked_at_->program();
-  std::vector<std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  TRY_DO(point(code, data, inputs, outputs));
+  TRY(Places places, places_of(code));
+  places.point_at(data);
   TRY(std::byte * room, arena(looked_at_->arena_bytes()));
   const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
   const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
                                        code.instructions.begin());
-  return find_not_finite(*looked_at_, end, inputs, outputs, room);
+  return find_not_finite(*looked_at_, end, places.inputs, places.outputs, room);
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
@@ -264,13 +269,12 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   TRY_DO(data.check(data_inputs(code)));
   TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
-  std::vector<std::byte*> inputs;
-  std::vector<std::byte*> outputs;
+  TRY(Places places, places_of(code));
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
     TRY(const std::vector<BatchTensor>* batch, prefetch.take(static_cast<uint64_t>(i)));
-    TRY_DO(point(code, *batch, inputs, outputs));
-    TRY_DO(evaluation_->run(inputs, outputs, room));
+    places.point_at(*batch);
+    TRY_DO(evaluation_->run(places.inputs, places.outputs, room));
     sum += loss_;
   }
   return sum / static_cast<double>(batches);

@@ -78,7 +78,7 @@ struct TrainerPlan {
 class Trainer {
  public:
   // Compiles the step. Code::exhausted, with the plan, when it does not fit into memory.
-  static Result<std::unique_ptr<Trainer>> make(Model model, TrainerOptions options,
+  static Result<std::unique_ptr<Trainer>> make(Model model, const TrainerOptions& options,
                                                BatchSource& data, TrainerHost host);
 
   const Model& model() const { return model_; }
@@ -88,6 +88,8 @@ class Trainer {
   // Whether weights are there: initialised, loaded, or left by one before us who was killed between
   // two steps.
   bool has_state() const { return words_[kBorn] != 0; }
+  // One before us was killed while it wrote: what it left is of no step, and no use.
+  bool was_torn() const { return torn_; }
   void initialise_weights();
   int64_t steps_done() const { return words_[kDone]; }
   Result<StepSummary> step();
@@ -109,9 +111,19 @@ class Trainer {
 
  private:
   enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
+  static constexpr size_t kNoData = ~size_t{0};
 
-  Trainer(Model model, TrainerOptions options, TrainerHost host)
-      : model_(std::move(model)), options_(std::move(options)), host_(host) {}
+  // Memory of a program's inputs and outputs.
+  struct Places {
+    std::vector<std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+    std::vector<size_t> data;  // of each input its place in a batch, or kNoData
+
+    void point_at(const std::vector<BatchTensor>& batch);
+  };
+
+  Trainer(Model model, const TrainerOptions& options, TrainerHost host)
+      : model_(std::move(model)), options_(options), host_(host) {}
   Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
   Result<void> prepare(BatchSource& data);
   Result<void> place_states();
@@ -119,8 +131,7 @@ class Trainer {
   uint64_t most_bytes() const;
   Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
-  Result<void> point(const Program& program, const std::vector<BatchTensor>& data,
-                     std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs);
+  Result<Places> places_of(const Program& program);
   // Computes the step with every operation on its own, and names the first whose numbers are not
   // finite. Scratch is not what it was after it.
   Result<std::optional<std::string>> look_at_step(const std::vector<BatchTensor>& data);
@@ -137,9 +148,11 @@ class Trainer {
   std::unique_ptr<LoadedProgram> step_;
   std::unique_ptr<LoadedProgram> looked_at_;  // the step, not fused; made when it is needed
   std::unique_ptr<LoadedProgram> evaluation_;
+  Places places_;            // of the step
   size_t commit_begin_ = 0;  // the first instruction that writes states
   std::map<std::string, std::byte*> states_;
   int64_t* words_ = nullptr;
+  bool torn_ = false;
   std::byte* arena_ = nullptr;
   uint64_t arena_bytes_ = 0;
   std::unique_ptr<Prefetch> prefetch_;

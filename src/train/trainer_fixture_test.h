@@ -72,8 +72,9 @@ inline std::shared_ptr<const Tokens> small_text() {
 }
 
 inline std::unique_ptr<Trainer> trainer_of(TestMachine& machine, BatchSource& data,
-                                           TrainerOptions options, Model model = small_model()) {
-  auto made = Trainer::make(std::move(model), std::move(options), data, machine.host());
+                                           const TrainerOptions& options,
+                                           Model model = small_model()) {
+  auto made = Trainer::make(std::move(model), options, data, machine.host());
   REQUIRE_MESSAGE(made.has_value(), made.error().text());
   return *std::move(made);
 }

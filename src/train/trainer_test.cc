@@ -164,7 +164,10 @@ TEST_CASE("who comes after one that was killed between steps goes on where it wa
   // Killed while it wrote: neither the old state nor the new.
   auto words = machine.memory.state("trainer/words", {DType::i64, {{"word", 3}}});
   reinterpret_cast<int64_t*>(words->data)[2] = 1;
-  CHECK_FALSE(trainer_of(machine, data, kOptions)->has_state());
+  const auto torn = trainer_of(machine, data, kOptions);
+  CHECK_FALSE(torn->has_state());
+  CHECK(torn->was_torn());
+  CHECK_FALSE(next->was_torn());
 }
 
 TEST_CASE("a loss that is not finite stops the run before weights change, and its maker is named") {
