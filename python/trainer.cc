@@ -102,7 +102,8 @@ class Options {
                      .end = get<int64_t>("end"),
                      .decline = value_or_raise(tutti::decline_named(get<std::string>("decline")))},
         .seed = get<int64_t>("seed"),
-        .check_numerics = get<bool>("check_numerics")};
+        .check_numerics = get<bool>("check_numerics"),
+        .most_bytes = most_bytes()};
   }
   tutti::TokenBatchOptions data() const {
     return {.seed = get<uint64_t>("data_seed"),
@@ -112,6 +113,11 @@ class Options {
   }
 
  private:
+  uint64_t most_bytes() const {
+    const auto text = get<std::string>("memory");
+    return text.empty() ? 0 : value_or_raise(tutti::parse_bytes(text));
+  }
+
   const nb::dict& values_;
 };
 

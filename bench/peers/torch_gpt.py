@@ -68,7 +68,6 @@ def steps(count: int) -> float:
     for _ in range(count):
         loss = forward(tokens, targets)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         float(loss)

@@ -227,12 +227,14 @@ class _Printer:
         self._prompts = prompts
         self._json = as_json
         self._made: list[list[str]] = [[] for _ in prompts]
+        self._full = False
         if len(prompts) == 1 and not as_json:
             print(prompts[0], end="", flush=True)
 
     def add(self, made: Token, text: str) -> None:
         place = made.sequence
         self._made[place].append(text)
+        self._full |= made.ending == "context"
         if self._json:
             self._event("token", sequence=place, token=made.token, text=text)
             if made.ending is not None:
@@ -243,12 +245,13 @@ class _Printer:
         elif made.ending is not None:
             print(f"--- {place + 1} ---\n{self._prompts[place]}{''.join(self._made[place])}")
 
-    def rate(self, tokens: int, seconds: float) -> None:
+    def rate(self, tokens: int, seconds: float, context: int) -> None:
         if self._json:
             self._event("rate", tokens=tokens, seconds=seconds)
-        else:
-            rate = tokens / seconds
-            print(f"{tokens} tokens in {seconds:.2f} s: {rate:.1f} tokens/s", file=sys.stderr)
+            return
+        rate = tokens / seconds
+        full = f"; the context of {context} is full" if self._full else ""
+        print(f"{tokens} tokens in {seconds:.2f} s: {rate:.1f} tokens/s{full}", file=sys.stderr)
 
     @staticmethod
     def _event(kind: str, **record: Any) -> None:
@@ -259,14 +262,14 @@ def _run(given: argparse.Namespace) -> None:
     texts = _prompts(given)
     if texts and given.prompt_tokens:
         raise Error("give prompts as text or as tokens, not both", "invalid")
-    if not texts and not given.prompt_tokens:
-        texts = ["\n"]
     generator = Generator.load(
         given.run,
         context=given.context,
-        sequences=len(texts) or len(given.prompt_tokens),
+        sequences=len(texts) or len(given.prompt_tokens) or 1,
         threads=given.threads,
     )
+    if not texts and not given.prompt_tokens:
+        texts = [_beginning(generator._tokenizer())]
     options = {
         key: getattr(given, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed")
     }
@@ -282,7 +285,16 @@ def _run(given: argparse.Namespace) -> None:
     for each in made:
         printer.add(each, each.text if isinstance(each, Piece) else f" {each.token}")
         count += 1
-    printer.rate(count, time.monotonic() - begun)
+    printer.rate(count, time.monotonic() - begun, generator.context)
+
+
+def _beginning(tokenizer: Tokenizer) -> str:
+    """What a text begins with if nothing is said: a new line, or whatever there is."""
+    try:
+        tokenizer.encode("\n")
+        return "\n"
+    except Error:
+        return tokenizer.decode([0])
 
 
 def _stops(given: list[str]) -> list[int]:

@@ -53,6 +53,7 @@ class Run:
     evaluate_batches: int = 0  # of validation data; 0: all there are
     save_every: int = 1000  # steps; 0: only at the end
     threads: int = 0  # as many as cores if 0
+    memory: str = ""  # train in this much: 2GiB; what does not fit is computed again
     check_numerics: bool = False  # look at every number of every step; slow
     json: bool = False  # print events as JSON lines
 
@@ -146,6 +147,7 @@ class Trainer:
             "seed": seed,
             "steps": self.run.steps,
             "threads": self.run.threads,
+            "memory": self.run.memory,
             "consecutive": self.run.consecutive,
             "check_numerics": self.run.check_numerics,
             **_optimizer_options(optim or AdamW(), self.run.steps),

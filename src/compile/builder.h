@@ -123,8 +123,8 @@ class Builder {
   Tensor gather(const Tensor& table, const Tensor& indices, std::string dim);
   Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::string dim, int64_t size);
 
-  // The cache with rows in place of those from `position` on; position is i64 without dimensions, or
-  // with some of the cache's (of which `dim` is not one). Rows past the cache's end are lost.
+  // The cache with rows in place of those from `position` on: i64 without dimensions, or with some
+  // of the cache's, but not `dim`. Rows past the cache's end are lost.
   Tensor update(const Tensor& cache, const Tensor& rows, const Tensor& position, std::string dim);
 
   Tensor matmul(const Tensor& a, const Tensor& b, Names over);

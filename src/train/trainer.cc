@@ -19,6 +19,9 @@ namespace {
 constexpr const char* kWordsName = "trainer/words";
 // Kernels for the step's small loops, the command's own code, and whatever else runs here.
 constexpr uint64_t kOtherBytes = 64_MiB;
+constexpr uint64_t kAnyBytes = 1ULL << 60;
+// Of kernels, for both their threads; far more than they take.
+constexpr uint64_t kWorkspaceBytes = 32_MiB;
 
 // A killed process leaves a prefix of its stores; the compiler must keep their order.
 void publish(int64_t& word, int64_t value) {
@@ -43,11 +46,14 @@ Graph not_fused(const Graph& graph) { return remove_unused(expand(graph)); }
 }  // namespace
 
 std::string TrainerPlan::text() const {
-  return fmt::format("{} (weights {}, moments {}, gradients {}, scratch {}, data {})",
+  const std::string again =
+      recomputed.empty() ? ""
+                         : fmt::format("; {} values of a layer computed again", recomputed.size());
+  return fmt::format("{} (weights {}, moments {}, gradients {}, scratch {}, data {}{})",
                      format_bytes(total_bytes()), format_bytes(weights_bytes),
                      format_bytes(moments_bytes), format_bytes(gradients_bytes),
                      format_bytes(scratch_bytes - std::min(scratch_bytes, gradients_bytes)),
-                     format_bytes(data_bytes));
+                     format_bytes(data_bytes), again);
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::make(Model model, TrainerOptions options,
@@ -65,7 +71,9 @@ Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
 
 Result<void> Trainer::prepare(BatchSource& data) {
   TRY(const Graph graph, training_step(model_, options_.step));
-  TRY(Program lowered, lower_to_program(optimize(graph)));
+  TRY(FittedProgram fitted, fit(graph));
+  Program& lowered = fitted.program;
+  plan_.recomputed = std::move(fitted.recomputed);
   TRY_DO(data.check(data_inputs(lowered)));
   make_plan(graph, lowered);
   TRY_DO(check_fit());  // before anything is compiled
@@ -95,14 +103,31 @@ void Trainer::make_plan(const Graph& graph, const Program& program) {
   plan_.flops_a_step = flops_of(graph);
 }
 
-Result<void> Trainer::check_fit() const {
+uint64_t Trainer::most_bytes() const {
+  if (options_.most_bytes != 0) return options_.most_bytes;
   const auto available = host_.memory.available_bytes();
-  if (!available || plan_.total_bytes() + kOtherBytes <= *available) return {};
+  return available ? *available - std::min(*available, kOtherBytes) : kAnyBytes;
+}
+
+// What states leave is for scratch, of which workspaces of kernels take a part.
+Result<FittedProgram> Trainer::fit(const Graph& graph) const {
+  uint64_t states = kWorkspaceBytes;
+  for (const Parameter& parameter : model_.parameters)
+    states += 3 * static_cast<uint64_t>(parameter.type.bytes());
+  const uint64_t most = most_bytes();
+  return fit_program(graph, static_cast<int64_t>(most - std::min(most, states)));
+}
+
+Result<void> Trainer::check_fit() const {
+  const uint64_t most = most_bytes();
+  if (plan_.total_bytes() <= most) return {};
   return fail(Code::exhausted,
-              "the model does not fit: training it takes {}, and {} of memory are left on this "
-              "machine; use a smaller batch (the same in more atoms), a shorter context, or a "
-              "smaller model",
-              plan_.text(), format_bytes(*available));
+              "the model does not fit: training it takes {}, even with all computed again that can "
+              "be, and {} of memory {}; use a smaller batch (the same in more atoms), a shorter "
+              "context, or a smaller model",
+              plan_.text(),
+              format_bytes(options_.most_bytes != 0 ? most : *host_.memory.available_bytes()),
+              options_.most_bytes != 0 ? "may be used" : "are left on this machine");
 }
 
 Result<void> Trainer::place_states() {
@@ -200,11 +225,11 @@ Result<StepSummary> Trainer::step() {
   publish(words_[kDone], done + 1);
   publish(words_[kCommitting], 0);
   return StepSummary{.step = done + 1,
-                    .loss = loss,
-                    .norm = norm,
-                    .rate = rate,
-                    .took = host_.clock.now() - start,
-                    .waited = prefetch_->waited()};
+                     .loss = loss,
+                     .norm = norm,
+                     .rate = rate,
+                     .took = host_.clock.now() - start,
+                     .waited = prefetch_->waited()};
 }
 
 Error Trainer::not_taken(const std::string& why) const {

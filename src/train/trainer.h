@@ -20,6 +20,7 @@
 
 #include "base/units.h"
 #include "compile/model.h"
+#include "compile/program/fit.h"
 #include "run/loaded_program.h"
 #include "train/batch_source.h"
 #include "train/prefetch.h"
@@ -35,6 +36,7 @@ struct TrainerOptions {
   Schedule schedule;
   int64_t seed = 0;             // of the weights to begin with
   bool check_numerics = false;  // look at every number of every step; slow
+  uint64_t most_bytes = 0;      // of memory to train in; 0: what the machine has left
 };
 
 // What it has of the machine. All must outlive it.
@@ -64,6 +66,8 @@ struct TrainerPlan {
   uint64_t data_bytes = 0;
   double flops_a_step = 0;
   int64_t tokens_a_step = 0;  // elements of the input "tokens", or 0
+  // What is computed twice because it would not fit to keep it.
+  std::vector<std::string> recomputed;
 
   uint64_t total_bytes() const {
     return weights_bytes + moments_bytes + scratch_bytes + data_bytes;
@@ -112,6 +116,8 @@ class Trainer {
   Result<void> prepare(BatchSource& data);
   Result<void> place_states();
   void make_plan(const Graph& graph, const Program& program);
+  uint64_t most_bytes() const;
+  Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
   Result<void> point(const Program& program, const std::vector<BatchTensor>& data,
                      std::vector<std::byte*>& inputs, std::vector<std::byte*>& outputs);

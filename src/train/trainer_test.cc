@@ -214,6 +214,32 @@ TEST_CASE("a model that does not fit is refused with its plan") {
     CHECK_MESSAGE(made.error().text().find(word) != std::string::npos, made.error().text());
 }
 
+TEST_CASE("in little memory the same bits are computed, some of them twice") {
+  struct Outcome {
+    uint64_t digest;
+    int64_t scratch;
+    TrainerPlan plan;
+  };
+  const auto run = [](uint64_t most_bytes) {
+    TokenBatches data = small_data();
+    TestMachine machine;
+    TrainerOptions options = kOptions;
+    options.most_bytes = most_bytes;
+    const auto trainer = trainer_of(machine, data, options);
+    trainer->initialise_weights();
+    for (int i = 0; i < 3; ++i) REQUIRE(trainer->step().has_value());
+    return Outcome{trainer->digest(), trainer->program().arena_bytes, trainer->plan()};
+  };
+  const Outcome roomy = run(0);
+  CHECK(roomy.plan.recomputed.empty());
+  // What kernels might take is left free.
+  const uint64_t states = roomy.plan.weights_bytes + roomy.plan.moments_bytes;
+  const Outcome narrow = run(32_MiB + states + static_cast<uint64_t>(roomy.scratch) * 9 / 10);
+  CHECK_FALSE(narrow.plan.recomputed.empty());
+  CHECK(narrow.scratch <= roomy.scratch * 9 / 10);
+  CHECK(narrow.digest == roomy.digest);
+}
+
 TEST_CASE("a plan counts what a step takes") {
   TokenBatches data = small_data();
   TestMachine machine;
