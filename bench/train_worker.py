@@ -5,7 +5,6 @@ usage: train_worker.py THREADS LAYERS WIDTH HEADS CONTEXT VOCABULARY BATCH
 The first answer is the seconds of the first step, what was compiled included, and the flops of one.
 """
 
-import array
 import random
 import sys
 import time
@@ -28,10 +27,10 @@ config = ModelConfig(
     activation="gelu",
 )
 begin = time.perf_counter()
-words = array.array("H", random.Random(1).choices(range(vocabulary), k=40 * context))
+words = random.Random(1).choices(range(vocabulary), k=40 * context)
 trainer = tutti.Trainer(
     GPT(config),
-    data=tutti.data.Data(tutti._core.tokens_of(words, 2, "random"), None, vocabulary),
+    data=tutti.data.numbers(words, vocabulary=vocabulary),
     optim=tutti.optim.AdamW(tutti.optim.constant(1e-3), max_norm=0),
     steps=1_000_000,
     batch=batch,

@@ -77,7 +77,7 @@ class PythonDecoder {
     const auto trace = [&](const tutti::DecodingShape& shape) -> Result<Model> {
       return shape.time == 1 ? step : chunk;
     };
-    const auto make = [&]() -> Result<void> {
+    const auto make = [&] -> Result<void> {
       const nb::gil_scoped_release others_may_run;
       tutti::RealWorld world;
       TRY_DO(world.run(weights_.read(world.disk(), weights, step.parameters)));

@@ -19,7 +19,7 @@ from typing import Any
 from tutti import _core
 from tutti._error import Error
 
-__all__ = ["Data", "Tokenizer", "load_tokenizer", "text", "tokens"]
+__all__ = ["Data", "Tokenizer", "load_tokenizer", "numbers", "text", "tokens"]
 
 _Path = str | os.PathLike[str]
 _BYTES = 256
@@ -217,6 +217,21 @@ def _tokenizer(given: str | Tokenizer, whole: str, train: str) -> Tokenizer:
         return BpeTokenizer.read(rest)
     choices = "byte, or bpe:FILE" if not whole else "char, byte, bpe:FILE or bpe:N"
     raise Error(f"there is no tokenizer {given!r} here; use {choices}", "invalid")
+
+
+def numbers(
+    train: Iterable[int], validation: Iterable[int] | None = None, *, vocabulary: int
+) -> Data:
+    """Tokens that are in memory."""
+
+    def of(some: Iterable[int], name: str) -> _core.Tokens:
+        try:
+            return _tokens_of(array("I", some), name)
+        except (OverflowError, TypeError) as error:
+            raise Error(f"tokens for {name}: {error}; give numbers from 0 on", "invalid") from None
+
+    held_out = None if validation is None else of(validation, "validation")
+    return Data(of(train, "training"), held_out, vocabulary)
 
 
 def _tokens_of(numbers: "array[int]", name: str) -> _core.Tokens:

@@ -58,7 +58,12 @@ std::string_view kernel_name(Kernel kernel) { return kKernelNames[static_cast<si
 
 std::string Program::text() const {
   std::string out = fmt::format("program, arena of {} bytes\n", arena_bytes);
+  Section section = Section::compute;
   for (const Instruction& instruction : instructions) {
+    if (instruction.section != section) {
+      section = instruction.section;
+      out += section == Section::decide ? " decide:\n" : " commit:\n";
+    }
     const std::string name = instruction.kernel == Kernel::plain
                                  ? fmt::format("plain {}", op_info(instruction.kind).name)
                              : instruction.kernel == Kernel::loops
@@ -68,6 +73,12 @@ std::string Program::text() const {
         fmt::format("  {} {}({}) -> {}{}\n", name, instruction.attributes.text(),
                     refs_text(*this, instruction.operands), refs_text(*this, instruction.results),
                     instruction.at.empty() ? "" : " @" + instruction.at);
+    if (instruction.kernel != Kernel::gemm || instruction.loops < 0) continue;
+    const LoopKernel& edge = loops[static_cast<size_t>(instruction.loops)];
+    const auto reads = instruction.edge.begin() + static_cast<ptrdiff_t>(edge.reads);
+    out += fmt::format("    then {} ({}) -> {}\n", edge.name,
+                       refs_text(*this, {instruction.edge.begin(), reads}),
+                       refs_text(*this, {reads, instruction.edge.end()}));
   }
   for (const LoopKernel& kernel : loops) out += kernel.text();
   return out;

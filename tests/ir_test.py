@@ -1,0 +1,120 @@
+"""tutti ir, and the walk of docs/compiler-walk.md, which is what it prints.
+
+TUTTI_UPDATE=1 writes the page anew.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/compiler-walk.md"
+SMALL = "examples/small.py"
+
+WORDS = {
+    "traced": (
+        "What the model's code and its gradient are, with AdamW: one graph for the whole step. The"
+        " two blocks are one `repeat`; their weights are one tensor with a dimension `layer`, and"
+        " what the gradient needs of each round is kept, stacked. The gradient is a second `repeat`"
+        " that goes from the last round to the first. Every operation has the line that asked for"
+        " it."
+    ),
+    "expand": "Larger operations without kernels of their own are written in primitives.",
+    "simplify": "Arithmetic with 0 and 1 and of constants is done; divisions become products.",
+    "merge-equal": "What is computed twice is computed once.",
+    "join-losses": "The gradient of the loss comes first, and gives the loss as well.",
+    "join-pads": "Nothing here: gradients of slices would be put side by side instead of added.",
+    "remove-unused": "What nobody reads is not computed, nor carried through rounds.",
+    "sink-sums": "Nothing here: with several atoms, sums of gradients would go into the rounds.",
+    "simplify-again": "Nothing that was not seen before.",
+    "fuse": "What lies between products and norms becomes loops: `fused`, with a body of its own.",
+    "remove-unused-again": "Constants that went into loops are not needed outside any more.",
+}
+
+
+def tutti_ir(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tutti.ir", *words], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+def shown(*words: str) -> str:
+    done = tutti_ir(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def walk() -> str:
+    passes = shown().split()
+    assert passes == list(WORDS)
+    page = (
+        "# A small model on its way to a program\n\n"
+        "[examples/small.py](../examples/small.py) has words of 4 numbers, two blocks and a tied"
+        " head. Here is what [the compiler](compiler.md) makes of a step of its training, pass by"
+        " pass; `tutti ir` shows the same of any model. A test holds this page to what it prints.\n"
+    )
+    before = previous = ""
+    for name in passes:
+        after = shown("--after", name, SMALL)
+        page += f"\n## {name}\n\n{WORDS[name]}\n"
+        if not before:
+            page += f"\n```\n$ tutti ir --after {name} {SMALL}\n{after}```\n"
+        elif after != before:
+            change = shown("--after", previous, "--after", name, SMALL)
+            command = f"$ tutti ir --after {previous} --after {name} {SMALL}"
+            page += f"\n```diff\n{command}\n{change}```\n"
+        before, previous = after, name
+    page += (
+        "\n## The program\n\nInstructions over inputs, outputs and one arena, in which everything"
+        " has its place; the rounds one after the other, over the same kernels, which are printed"
+        " as C. A product with an edge (`then`) does what follows to its blocks while they are in"
+        " the cache.\n"
+    )
+    page += f"\n```\n$ tutti ir --program {SMALL}\n{shown('--program', SMALL)}```\n"
+    return page
+
+
+def test_page_is_what_the_compiler_does() -> None:
+    page = walk()
+    if os.environ.get("TUTTI_UPDATE"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
+
+
+def test_text_reads_back(tmp_path: Path) -> None:
+    graph = tmp_path / "step.ir"
+    graph.write_text(shown("--after", "traced", SMALL))
+    assert shown("--after", "fuse", str(graph)) == shown("--after", "fuse", SMALL)
+    assert shown("--program", str(graph)) == shown("--program", SMALL)
+
+
+def test_configuration_goes_to_the_script() -> None:
+    words = ["--preset=character", "--model.layers=3", "--text=LICENSE"]
+    assert "layer=3," in shown("--after", "traced", "examples/gpt.py", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--after", "fuze", SMALL], "there is no pass fuze; did you mean fuse?"),
+        (["--after", "fuse"] * 3 + [SMALL], "--after can be given once, or twice"),
+        (["nothing.ir"], "cannot read nothing.ir"),
+        (["README.md"], "README.md:3:5: expected `graph`"),
+    ],
+)
+def test_mistakes_are_told(words: list[str], said: str) -> None:
+    done = tutti_ir(*words)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_without_a_trainer(tmp_path: Path) -> None:
+    script = tmp_path / "nothing.py"
+    script.write_text("x = 1\n")
+    done = tutti_ir(str(script))
+    assert done.returncode == 1
+    assert "nothing.py ended without making a tutti.Trainer" in done.stderr
