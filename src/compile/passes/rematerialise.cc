@@ -57,8 +57,8 @@ class Cook {
           recipe.graph.add_input(fmt::format("in{}", recipe.inputs.size()), body_.type(value));
       recipe.inputs.push_back(value);
     }
-    for (const Node& op : body_.ops) {
-      if (!computed_.contains(&op)) continue;
+    for (const size_t i : computed_) {
+      const Node& op = body_.ops[i];
       Node copied{.kind = op.kind, .attributes = op.attributes, .body = op.body, .at = op.at};
       for (const ValueId operand : op.operands) copied.operands.push_back(here.at(operand));
       for (const ValueId value : op.results)
@@ -93,7 +93,7 @@ class Cook {
     }
     const Node* op = makers_[value];
     if (op == nullptr) return false;  // carried
-    if (!computed_.insert(op).second) return true;
+    if (!computed_.insert(static_cast<size_t>(op - body_.ops.data())).second) return true;
     return std::ranges::all_of(op->operands, [&](ValueId operand) { return visit(operand); });
   }
 
@@ -103,7 +103,7 @@ class Cook {
   std::map<ValueId, size_t> place_;
   size_t result_;
   std::vector<ValueId> taken_;
-  std::set<const Node*> computed_;
+  std::set<size_t> computed_;  // operations, in order
 };
 
 double work_of(const Graph& graph) {
