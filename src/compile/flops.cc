@@ -34,8 +34,7 @@ double flops_of(const Graph& graph, const Node& op) {
       const double once = 2 * elements(graph, op.operands[2]) * elements(graph, op.operands[1]);
       return op.kind == OpKind::linear_cross_entropy ? once : 2 * once;
     }
-    case OpKind::repeat:
-      return static_cast<double>(repeat_shape(op).count) * flops_of(*op.body);
+    case OpKind::repeat: return static_cast<double>(repeat_shape(op).count) * flops_of(*op.body);
     default: return 0;
   }
 }

@@ -50,9 +50,7 @@ struct HeadRows {
   int64_t time(int64_t row) const { return group == 1 ? row : row / group; }
   int64_t head(int64_t row) const { return group == 1 ? kv_head : kv_head * group + row % group; }
   // How many keys a row sees.
-  int64_t seen(int64_t row) const {
-    return causal ? std::min(keys, unseen + time(row) + 1) : keys;
-  }
+  int64_t seen(int64_t row) const { return causal ? std::min(keys, unseen + time(row) + 1) : keys; }
   // Of those from `first_key` on, at most `most`.
   int64_t seen(int64_t row, int64_t first_key, int64_t most) const {
     return std::clamp<int64_t>(seen(row) - first_key, 0, most);
