@@ -114,15 +114,23 @@ def tsan() -> Count:
     return cxx_stage("tsan", ["concurrent_tests"], select=("-L", "concurrent"))
 
 
+# JAX has threads, and more memory than all else: nothing should be forked from where it is loaded.
+APART = "tests/nn_jax_test.py"
+
+
 def python() -> Count:
-    junit = ROOT / "build" / "pytest.xml"
+    return pytest("pytest", "tests", f"--ignore={APART}") + pytest("pytest-jax", APART)
+
+
+def pytest(name: str, *what: str) -> Count:
+    junit = ROOT / "build" / f"{name}.xml"
     junit.unlink(missing_ok=True)
     run(
         sys.executable,
         "-m",
         "pytest",
         "-q",
-        "tests",
+        *what,
         f"--junitxml={junit}",
         PYTHONPATH=str(ROOT / "python"),
     )

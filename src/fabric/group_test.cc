@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -363,8 +364,11 @@ TEST_CASE("a death ends the waits of all others at once, and the next epoch work
 
 TEST_CASE("a call begun after a death names the dead too") {
   SharedHost host(2);
+  std::atomic<bool> other_joined = false;  // who dies before is not missed by the other
   host.run([&](Fabric& fabric) {
+    if (fabric.rank() == 0) other_joined = true;
     if (fabric.rank() == 1) {
+      while (!other_joined) std::this_thread::yield();
       host.die(1);
       fabric.was_killed();
       return;
