@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -97,6 +98,27 @@ class Team {
   std::atomic<int> done_ = 0;
 };
 
+// Memory in huge pages, as the executor has it.
+class Pages {
+ public:
+  void hold(size_t bytes) {
+    if (bytes <= bytes_) return;
+    bytes_ = (bytes + kHuge - 1) / kHuge * kHuge;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kHuge, bytes_)));
+    madvise(data_.get(), bytes_, MADV_HUGEPAGE);
+  }
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  static constexpr size_t kHuge = 2 << 20;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+
+  size_t bytes_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 class Ours {
  public:
   explicit Ours(int threads) : threads_(threads), team_(threads), workspaces_(threads) {}
@@ -109,16 +131,23 @@ class Ours {
                               .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
                               .c = o.c.data(),
                               .c_row_stride = s.n};
-    for (auto& workspace : workspaces_)
-      workspace.resize(std::max(workspace.size(), tutti::gemm_workspace_bytes(product)));
-    team_.run(
-        [&](int thread) { tutti::gemm(product, thread, threads_, workspaces_[thread].data()); });
+    shared_.hold(tutti::gemm_shared_bytes(product));
+    for (Pages& workspace : workspaces_) workspace.hold(tutti::gemm_workspace_bytes(product));
+    for (int phase = 0; phase < tutti::gemm_phases(product); ++phase) {
+      turns_.begin();
+      team_.run([&](int thread) {
+        tutti::gemm(product,
+                    {phase, thread, threads_, &turns_, shared_.data(), workspaces_[thread].data()});
+      });
+    }
   }
 
  private:
   int threads_;
   Team team_;
-  std::vector<std::vector<std::byte>> workspaces_;
+  tutti::Turns turns_;
+  Pages shared_;
+  std::vector<Pages> workspaces_;
 };
 
 // By its C interface, loaded when asked for: nothing of ours links it.

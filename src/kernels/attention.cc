@@ -175,10 +175,11 @@ void attend_rows(const Attention& a, const HeadRows& head, int64_t first, const 
   }
 }
 
-void attend_heads(const Attention& a, Part part, std::byte* bytes) {
+void attend_heads(const Attention& a, Turns& turns, std::byte* bytes) {
   Workspace workspace(bytes);
   const AttentionBuffers buffers(a.shape, workspace);
-  for (int64_t index = part.first; index < part.end; ++index) {
+  const int64_t heads = a.shape.batch * a.shape.kv_heads;
+  for (int64_t index = turns.take(); index < heads; index = turns.take()) {
     const HeadRows head(a, index);
     int64_t packed = 0;
     for (int64_t row = 0; row < head.count; row += kBlock)
@@ -199,13 +200,12 @@ size_t attention_workspace_bytes(const AttentionShape& shape) {
   return workspace.bytes();
 }
 
-void attention(const Attention& given, int thread, int threads, std::byte* workspace) {
+void attention(const Attention& given, Turns& turns, std::byte* workspace) {
   const AttentionShape& shape = given.shape;
   TUTTI_ASSERT(shape.query_heads % shape.kv_heads == 0, "heads are shared by whole groups");
   TUTTI_ASSERT(!shape.causal || shape.queries <= shape.keys, "queries are the last places");
   TUTTI_ASSERT(shape.causal || given.positions == nullptr, "queries with places look back");
-  TUTTI_SIMD(attend_heads)(given, part_of(shape.batch * shape.kv_heads, thread, threads),
-                           workspace);
+  TUTTI_SIMD(attend_heads)(given, turns, workspace);
 }
 
 }  // namespace tutti

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/share.h"
+
 namespace tutti {
 
 struct AttentionShape {
@@ -55,8 +57,9 @@ struct Attention {
   const int64_t* positions = nullptr;
   int64_t position_stride = 0;
 };
+// Of each thread. A turn is a head of keys.
 size_t attention_workspace_bytes(const AttentionShape& shape);
-void attention(const Attention& given, int thread, int threads, std::byte* workspace);
+void attention(const Attention& given, Turns& turns, std::byte* workspace);
 
 struct AttentionGrad {
   AttentionShape shape;
@@ -71,7 +74,7 @@ struct AttentionGrad {
   Heads dv;
 };
 size_t attention_grad_workspace_bytes(const AttentionShape& shape);
-void attention_grad(const AttentionGrad& given, int thread, int threads, std::byte* workspace);
+void attention_grad(const AttentionGrad& given, Turns& turns, std::byte* workspace);
 
 // In double precision: what the kernels approximate.
 void attention_reference(const Attention& given);

@@ -182,12 +182,13 @@ void grad_keys(const AttentionGrad& a, const HeadRows& head, int64_t first,
   }
 }
 
-void grad_heads(const AttentionGrad& a, Part part, std::byte* bytes) {
+void grad_heads(const AttentionGrad& a, Turns& turns, std::byte* bytes) {
   Workspace workspace(bytes);
   const AttentionGradBuffers buffers(a.shape, workspace);
   const int64_t size = a.shape.head_size;
   const int64_t width = padded(size);
-  for (int64_t index = part.first; index < part.end; ++index) {
+  const int64_t heads = a.shape.batch * a.shape.kv_heads;
+  for (int64_t index = turns.take(); index < heads; index = turns.take()) {
     const HeadRows head(a.shape, index);
     pack_head(a, head, buffers);
     for (int64_t key = 0; key < head.keys; key += kBlock) grad_keys(a, head, key, buffers);
@@ -211,11 +212,11 @@ size_t attention_grad_workspace_bytes(const AttentionShape& shape) {
   return workspace.bytes();
 }
 
-void attention_grad(const AttentionGrad& given, int thread, int threads, std::byte* workspace) {
+void attention_grad(const AttentionGrad& given, Turns& turns, std::byte* workspace) {
   const AttentionShape& shape = given.shape;
   TUTTI_ASSERT(shape.query_heads % shape.kv_heads == 0, "heads are shared by whole groups");
   TUTTI_ASSERT(!shape.causal || shape.queries <= shape.keys, "queries are the last places");
-  TUTTI_SIMD(grad_heads)(given, part_of(shape.batch * shape.kv_heads, thread, threads), workspace);
+  TUTTI_SIMD(grad_heads)(given, turns, workspace);
 }
 
 }  // namespace tutti

@@ -83,8 +83,9 @@ void run(Problem& p, int phase, int thread, int threads) {
   const size_t bytes =
       phase == 0 ? attention_workspace_bytes(p.shape) : attention_grad_workspace_bytes(p.shape);
   std::vector<std::byte> workspace(bytes, std::byte{0xff});
-  if (phase == 0) attention(p.forward(), thread, threads, workspace.data());
-  if (phase == 1) attention_grad(p.grad(), thread, threads, workspace.data());
+  Turns turns(thread, threads);
+  if (phase == 0) attention(p.forward(), turns, workspace.data());
+  if (phase == 1) attention_grad(p.grad(), turns, workspace.data());
 }
 
 const AttentionShape kShapes[] = {
@@ -175,7 +176,8 @@ TEST_CASE("places of a cache have the bits of a sequence as long as they see") {
       1, make,
       [&](Problem& p, int, int thread, int threads) {
         std::vector<std::byte> workspace(attention_workspace_bytes(cached));
-        attention(given(p), thread, threads, workspace.data());
+        Turns turns(thread, threads);
+        attention(given(p), turns, workspace.data());
       },
       [&](const Problem& p) {
         CHECK(relative_error(p.out.all, doubles(exact.out.all)) < 2e-6);
@@ -204,7 +206,8 @@ TEST_CASE("queries past the end of a cache see all of it") {
   Attention reference = exact.forward();
   reference.positions = &position;
   std::vector<std::byte> workspace(attention_workspace_bytes(p.shape));
-  attention(a, 0, 1, workspace.data());
+  Turns turns;
+  attention(a, turns, workspace.data());
   attention_reference(reference);
   CHECK(relative_error(p.out.all, doubles(exact.out.all)) < 2e-6);
 }

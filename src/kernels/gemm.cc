@@ -29,23 +29,6 @@ const GemmKernel& kernel() {
   return now != nullptr ? *now : *kernels().back();
 }
 
-// The larger side is shared, so that the smaller one is packed as seldom as possible.
-GemmPart part_of(const Gemm& gemm, int thread, int threads, int tile_columns) {
-  GemmPart part{0, gemm.m, 0, gemm.n};
-  const auto cut = [&](int64_t size, int64_t unit, int at) {
-    const int64_t units = (size + unit - 1) / unit;
-    return std::min(size, units * at / threads * unit);
-  };
-  if (gemm.n >= gemm.m) {
-    part.first_column = cut(gemm.n, tile_columns, thread);
-    part.end_column = cut(gemm.n, tile_columns, thread + 1);
-  } else {
-    part.first_row = cut(gemm.m, 1, thread);
-    part.end_row = cut(gemm.m, 1, thread + 1);
-  }
-  return part;
-}
-
 void run_by_definition(const Gemm& gemm, const GemmPart& part) {
   for (int64_t i = part.first_row; i < part.end_row; ++i) {
     for (int64_t j = part.first_column; j < part.end_column; ++j) {
@@ -65,19 +48,22 @@ void run_by_definition(const Gemm& gemm, const GemmPart& part) {
 
 const GemmKernel kGemmPortable = {
     .name = "portable",
-    .tile_columns = 1,
-    .run = [](const Gemm& gemm, const GemmPart& part,
-              std::byte* /*workspace*/) { run_by_definition(gemm, part); },
-    .workspace_bytes = [](const Gemm& /*gemm*/) -> size_t { return 0; }};
+    .phases = [](const Gemm& /*gemm*/) { return 1; },
+    .shared_bytes = [](const Gemm& /*gemm*/) -> size_t { return 0; },
+    .workspace_bytes = [](const Gemm& /*gemm*/) -> size_t { return 0; },
+    .run =
+        [](const Gemm& gemm, const GemmCall& call) {
+          const GemmPart part = part_of(gemm, call, 1);
+          if (!is_empty(part)) run_by_definition(gemm, part);
+        }};
 
+int gemm_phases(const Gemm& gemm) { return kernel().phases(gemm); }
+size_t gemm_shared_bytes(const Gemm& gemm) { return kernel().shared_bytes(gemm); }
 size_t gemm_workspace_bytes(const Gemm& gemm) { return kernel().workspace_bytes(gemm); }
 
-void gemm(const Gemm& gemm, int thread, int threads, std::byte* workspace) {
-  TUTTI_ASSERT(0 <= thread && thread < threads, "threads are counted from 0");
-  const GemmKernel& now = kernel();
-  const GemmPart part = part_of(gemm, thread, threads, now.tile_columns);
-  if (part.first_row < part.end_row && part.first_column < part.end_column)
-    now.run(gemm, part, workspace);
+void gemm(const Gemm& gemm, const GemmCall& call) {
+  TUTTI_ASSERT(0 <= call.thread && call.thread < call.threads, "threads are counted from 0");
+  kernel().run(gemm, call);
 }
 
 void gemm_reference(const Gemm& gemm) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/share.h"
+
 namespace tutti {
 
 // A matrix in memory: element (i, j) is data[i * row_stride + j * column_stride]. Fast when one of
@@ -40,12 +42,24 @@ struct Gemm {
   GemmEdge edge;
 };
 
-// What each thread needs, however many there are.
+// One of the threads that multiply together, in one of the phases that the product has. After each
+// phase they meet.
+struct GemmCall {
+  int phase;
+  int thread;
+  int threads;
+  Turns* turns;  // of all threads in this phase, from the first
+  std::byte* shared;
+  std::byte* workspace;  // its own
+};
+
+int gemm_phases(const Gemm& gemm);
+// What all threads need together, and what each does, however many there are.
+size_t gemm_shared_bytes(const Gemm& gemm);
 size_t gemm_workspace_bytes(const Gemm& gemm);
 
-// The part of one of `threads` threads, all of which call this with a workspace of their own. Parts
-// are independent: nobody waits inside.
-void gemm(const Gemm& gemm, int thread, int threads, std::byte* workspace);
+// What this thread does in this phase. Nobody waits inside.
+void gemm(const Gemm& gemm, const GemmCall& call);
 
 // The same bits, by the definition.
 void gemm_reference(const Gemm& gemm);

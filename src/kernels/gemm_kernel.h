@@ -20,10 +20,31 @@ struct GemmPart {
 
 struct GemmKernel {
   const char* name;
-  int tile_columns;  // parts begin at multiples of it, where they can
-  void (*run)(const Gemm& gemm, const GemmPart& part, std::byte* workspace);
+  int (*phases)(const Gemm& gemm);
+  size_t (*shared_bytes)(const Gemm& gemm);
   size_t (*workspace_bytes)(const Gemm& gemm);
+  void (*run)(const Gemm& gemm, const GemmCall& call);
 };
+
+// The part of a thread when nothing is shared. The larger side is cut, at multiples of `tile_columns`
+// if it is that of columns, so that the smaller one is packed as seldom as possible.
+inline GemmPart part_of(const Gemm& gemm, const GemmCall& call, int64_t tile_columns) {
+  GemmPart part{0, gemm.m, 0, gemm.n};
+  if (gemm.n >= gemm.m) {
+    const Part columns = part_of(gemm.n, call.thread, call.threads, tile_columns);
+    part.first_column = columns.first;
+    part.end_column = columns.end;
+  } else {
+    const Part rows = part_of(gemm.m, call.thread, call.threads);
+    part.first_row = rows.first;
+    part.end_row = rows.end;
+  }
+  return part;
+}
+
+inline bool is_empty(const GemmPart& part) {
+  return part.first_row >= part.end_row || part.first_column >= part.end_column;
+}
 
 // For processors without vectors of fused multiply-adds: the definition, part by part.
 extern const GemmKernel kGemmPortable;

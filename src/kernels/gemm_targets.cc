@@ -28,6 +28,10 @@
 #include "kernels/gemm_thin.inc"
 // Packed blocks, then the loops over them.
 #include "kernels/gemm_loops.inc"
+// Pieces that threads take in turns.
+#include "kernels/gemm_shared.inc"
+// What the others call.
+#include "kernels/gemm_run.inc"
 #endif
 
 #if HWY_ONCE

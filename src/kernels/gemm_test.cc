@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <barrier>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -36,6 +37,8 @@ struct Matrix {
 };
 
 constexpr float kOutside = 12345;
+// Workspaces are never cleared: stale numbers must not matter.
+constexpr std::byte kStale{0xff};
 
 // The same product, by the reference and by a kernel.
 struct Trial {
@@ -74,13 +77,13 @@ struct Trial {
     c = before;
     gemm.c = c.data();
     gemm.edge = edge;
-    for (int thread = 0; thread < threads; ++thread) {
-      // Never cleared: stale numbers must not matter.
-      const size_t bytes = gemm_workspace_bytes(gemm);
-      const auto workspace = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      std::fill_n(workspace.get(), bytes, std::byte{0xff});
-      tutti::gemm(gemm, thread, threads, workspace.get());
-    }
+    std::vector<std::byte> shared(gemm_shared_bytes(gemm), kStale);
+    for (int phase = 0; phase < gemm_phases(gemm); ++phase)
+      for (int thread = 0; thread < threads; ++thread) {
+        std::vector<std::byte> workspace(gemm_workspace_bytes(gemm), kStale);
+        Turns turns(thread, threads);
+        tutti::gemm(gemm, {phase, thread, threads, &turns, shared.data(), workspace.data()});
+      }
     gemm.edge = {};
     return c;
   }
@@ -145,6 +148,7 @@ TEST_CASE("a product has the bits of the reference when it has several blocks") 
   check_shape(430, 20, 70, random);   // blocks of rows
   check_shape(13, 33, 1000, random);  // blocks of k
   check_shape(400, 200, 400, random);
+  check_shape(200, 400, 800, random);
   check_shape(1100, 65, 400, random);  // thin
   check_shape(1, 700, 900, random);
   check_shape(700, 1, 900, random);
@@ -265,19 +269,35 @@ TEST_CASE("an edge sees every element once, when it is final") {
   });
 }
 
-TEST_CASE("threads need not wait for each other") {
+TEST_CASE("threads take turns, and meet only between phases") {
   std::mt19937 random(9);
-  Trial trial(150, 220, 310, Layout::columns, Layout::rows, false, random);
-  std::vector<float> c = trial.before;
-  trial.gemm.c = c.data();
-  const auto part = [&](int thread) {
-    std::vector<std::byte> workspace(gemm_workspace_bytes(trial.gemm));
-    gemm(trial.gemm, thread, 2, workspace.data());
-  };
-  std::thread other(part, 1);
-  part(0);
-  other.join();
-  CHECK(trial.same_bits(c));
+  for (const auto& [m, n] : {std::pair{150, 220}, {320, 110}, {40, 30}}) {
+    Trial trial(m, n, 410, Layout::columns, Layout::rows, false, random);
+    std::vector<float> c = trial.before;
+    trial.gemm.c = c.data();
+    const int phases = gemm_phases(trial.gemm);
+    std::vector<Turns> turns(phases);
+    std::vector<std::byte> shared(gemm_shared_bytes(trial.gemm));
+    std::barrier meeting(2);
+    const auto part = [&](int thread) {
+      std::vector<std::byte> workspace(gemm_workspace_bytes(trial.gemm));
+      for (int phase = 0; phase < phases; ++phase) {
+        gemm(trial.gemm, {phase, thread, 2, &turns[phase], shared.data(), workspace.data()});
+        meeting.arrive_and_wait();
+      }
+    };
+    std::thread other(part, 1);
+    part(0);
+    other.join();
+    CHECK(trial.same_bits(c));
+  }
+}
+
+TEST_CASE("a long sum has several rounds") {
+  std::mt19937 random(11);
+  Trial trial(17, 97, 125'000, Layout::rows, Layout::rows, true, random);
+  CHECK(gemm_phases(trial.gemm) > 2);
+  CHECK(trial.agrees(2));
 }
 
 }  // namespace

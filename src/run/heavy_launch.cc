@@ -44,6 +44,8 @@ class GemmLaunch final : public Launch {
     TUTTI_ASSERT(edge_.size() <= kMostParameters, "edges have few parameters");
   }
 
+  int phases() const override { return gemm_phases(gemm_); }
+  size_t shared_bytes() const override { return gemm_shared_bytes(gemm_); }
   size_t workspace_bytes() const override { return gemm_workspace_bytes(gemm_); }
 
   Result<void> run(const LaunchCall& call) const override {
@@ -54,7 +56,12 @@ class GemmLaunch final : public Launch {
     std::array<void*, kMostParameters> parameters;
     for (size_t i = 0; i < edge_.size(); ++i) parameters[i] = edge_[i].in(call);
     gemm.edge.parameters = parameters.data();
-    tutti::gemm(gemm, call.thread, call.threads, call.workspace);
+    tutti::gemm(gemm, {.phase = call.phase,
+                       .thread = call.thread,
+                       .threads = call.threads,
+                       .turns = call.turns,
+                       .shared = call.shared,
+                       .workspace = call.workspace});
     return {};
   }
 
@@ -192,7 +199,7 @@ class AttentionLaunch final : public Launch {
                  .lse = lse_.as<float>(call),
                  .positions = positions_ ? positions_->as<const int64_t>(call) : nullptr,
                  .position_stride = position_stride_},
-                call.thread, call.threads, call.workspace);
+                *call.turns, call.workspace);
       return {};
     }
     attention_grad({.shape = shape_,
@@ -205,7 +212,7 @@ class AttentionLaunch final : public Launch {
                     .dq = t[5].in(call),
                     .dk = t[6].in(call),
                     .dv = t[7].in(call)},
-                   call.thread, call.threads, call.workspace);
+                   *call.turns, call.workspace);
     return {};
   }
 

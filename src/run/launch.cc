@@ -13,6 +13,8 @@ namespace {
 
 // More parameters than a generated kernel has.
 constexpr size_t kMostParameters = 128;
+// Of a loop, for each thread: so many that one that was held up can take fewer.
+constexpr int64_t kPiecesEach = 4;
 
 class LoopLaunch final : public Launch {
  public:
@@ -28,12 +30,15 @@ class LoopLaunch final : public Launch {
   Result<void> run(const LaunchCall& call) const override {
     std::array<void*, kMostParameters> parameters;
     for (size_t i = 0; i < pointers_.size(); ++i) parameters[i] = pointers_[i].in(call);
-    if (by_rows_) {
-      const Part part = part_of(rows_, call.thread, call.threads);
-      function_(parameters.data(), part.first, part.end, 0, columns_);
-    } else {
-      const Part part = part_of(columns_, call.thread, call.threads, 16);
-      function_(parameters.data(), 0, rows_, part.first, part.end);
+    const int64_t pieces = call.threads == 1 ? 1 : call.threads * kPiecesEach;
+    for (int64_t turn = call.turns->take(); turn < pieces; turn = call.turns->take()) {
+      if (by_rows_) {
+        const Part part = part_of(rows_, turn, pieces);
+        function_(parameters.data(), part.first, part.end, 0, columns_);
+      } else {
+        const Part part = part_of(columns_, turn, pieces, 16);
+        function_(parameters.data(), 0, rows_, part.first, part.end);
+      }
     }
     return {};
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/program/program.h"
+#include "kernels/share.h"
 
 namespace tutti {
 
@@ -15,17 +16,23 @@ using LoopFunction = void (*)(void* const* parameters, long first_row, long end_
 
 struct LaunchCall {
   std::span<std::byte* const> buffers;
+  int phase;
   int thread;
   int threads;
+  Turns* turns;          // of this phase
+  std::byte* shared;     // workspace of all threads
   std::byte* workspace;  // of this thread
 };
 
 class Launch {
  public:
   virtual ~Launch() = default;
-  // This thread's part.
-  virtual Result<void> run(const LaunchCall& call) const = 0;
+  // After each phase the threads meet.
+  virtual int phases() const { return 1; }
+  virtual size_t shared_bytes() const { return 0; }
   virtual size_t workspace_bytes() const { return 0; }
+  // This thread's part of a phase.
+  virtual Result<void> run(const LaunchCall& call) const = 0;
 };
 
 // The program must outlive it.

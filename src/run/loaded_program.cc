@@ -15,6 +15,11 @@ std::string source_of(const std::vector<LoopKernel>& kernels) {
   return source;
 }
 
+constexpr size_t kLine = 64;
+
+// Threads write to lines of their own.
+size_t whole_lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
 class CpuProgram final : public LoadedProgram {
  public:
   CpuProgram(Program program, Team& team) : program_(std::move(program)), team_(team) {}
@@ -29,8 +34,15 @@ class CpuProgram final : public LoadedProgram {
         functions_.push_back(function);
       }
     }
-    for (const Instruction& instruction : program_.instructions)
+    for (const Instruction& instruction : program_.instructions) {
       launches_.push_back(make_launch(program_, instruction, functions_));
+      const Launch& launch = *launches_.back();
+      first_turns_.push_back(phases_);
+      phases_ += static_cast<size_t>(launch.phases());
+      shared_bytes_ = std::max(shared_bytes_, whole_lines(launch.shared_bytes()));
+      workspace_bytes_ = std::max(workspace_bytes_, whole_lines(launch.workspace_bytes()));
+    }
+    turns_ = std::make_unique<Turns[]>(phases_);
     buffers_.resize(program_.buffers.size());
     errors_.resize(static_cast<size_t>(team_.threads()));
     return {};
@@ -38,9 +50,8 @@ class CpuProgram final : public LoadedProgram {
 
   const Program& program() const override { return program_; }
   size_t arena_bytes() const override {
-    size_t room = 0;
-    for (const auto& launch : launches_) room = std::max(room, launch->workspace_bytes());
-    return static_cast<size_t>(program_.arena_bytes) + room * static_cast<size_t>(team_.threads());
+    return static_cast<size_t>(program_.arena_bytes) + shared_bytes_ +
+           workspace_bytes_ * static_cast<size_t>(team_.threads());
   }
 
   Result<void> run_some(size_t first, size_t end, const std::vector<std::byte*>& inputs,
@@ -52,23 +63,17 @@ class CpuProgram final : public LoadedProgram {
                                                           : arena;
     }
     failed_.store(false);
-    const size_t room = (arena_bytes() - static_cast<size_t>(program_.arena_bytes)) /
-                        static_cast<size_t>(team_.threads());
-    std::byte* workspaces = arena + program_.arena_bytes;
+    for (size_t i = 0; i < phases_; ++i) turns_[i].begin();
+    std::byte* shared = arena + program_.arena_bytes;
     team_.run([&](int thread) {
-      const LaunchCall call{.buffers = buffers_,
-                            .thread = thread,
-                            .threads = team_.threads(),
-                            .workspace = workspaces + room * static_cast<size_t>(thread)};
-      for (size_t i = first; i < end; ++i) {
-        auto done = launches_[i]->run(call);
-        if (!done) {
-          errors_[static_cast<size_t>(thread)] = done.error().context(program_.instructions[i].at);
-          failed_.store(true);
-        }
-        team_.meet();
-        if (failed_.load()) return;
-      }
+      LaunchCall call{.buffers = buffers_,
+                      .thread = thread,
+                      .threads = team_.threads(),
+                      .shared = shared,
+                      .workspace = shared + shared_bytes_ +
+                                   workspace_bytes_ * static_cast<size_t>(thread)};
+      for (size_t i = first; i < end; ++i)
+        if (!run_one(i, call)) return;
     });
     if (!failed_.load()) return {};
     for (auto& error : errors_)
@@ -77,11 +82,33 @@ class CpuProgram final : public LoadedProgram {
   }
 
  private:
+  // All phases of an instruction, unless a thread of the team failed.
+  bool run_one(size_t index, LaunchCall& call) {
+    const Launch& launch = *launches_[index];
+    for (call.phase = 0; call.phase < launch.phases(); ++call.phase) {
+      call.turns = &turns_[first_turns_[index] + static_cast<size_t>(call.phase)];
+      auto done = launch.run(call);
+      if (!done) {
+        errors_[static_cast<size_t>(call.thread)] =
+            done.error().context(program_.instructions[index].at);
+        failed_.store(true);
+      }
+      team_.meet();
+      if (failed_.load()) return false;
+    }
+    return true;
+  }
+
   Program program_;
   Team& team_;
   std::unique_ptr<NativeCode> code_;
   std::vector<LoopFunction> functions_;
   std::vector<std::unique_ptr<Launch>> launches_;
+  std::vector<size_t> first_turns_;  // of each launch
+  std::unique_ptr<Turns[]> turns_;   // of each phase of each launch
+  size_t phases_ = 0;
+  size_t shared_bytes_ = 0;
+  size_t workspace_bytes_ = 0;  // of each thread
   std::vector<std::byte*> buffers_;
   std::vector<std::optional<Error>> errors_;  // by thread
   std::atomic<bool> failed_ = false;
