@@ -182,12 +182,24 @@ def test_a_model_that_does_not_fit_says_so_before_it_runs(text: Path) -> None:
 def test_the_same_model_in_cpp_has_the_same_bits(text: Path, tmp_path: Path) -> None:
     words = [f"--text={text}", "--steps=120", "--threads=1"]
     program = [ROOT / "build/release/examples/gpt", *SIZES, *words]
-    theirs = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
-    ours = lines_of(run_example(*words, "--json").stdout)
+    asked = ["--prompt=abc", "--tokens=40"]
+    theirs = subprocess.run([*program, *asked], capture_output=True, text=True, timeout=60)
+    assert theirs.returncode == 0, theirs.stderr
+    ours = lines_of(run_example(*words, "--json", f"--out={tmp_path / 'run'}").stdout)
     assert ours[-1]["event"] == "end"
     assert f"digest {ours[-1]['digest']}\n" in theirs.stdout
     last = next(each for each in reversed(ours) if each["event"] == "step")
     assert f"loss {last['loss']:.4f}" in theirs.stdout
+    generator = tutti.Generator.load(tmp_path / "run")
+    assert theirs.stdout.endswith(f"abc{generator.text('abc', tokens=40)}\n")
+    for word, said in (
+        ("--stepz=1", "there is no option --stepz; did you mean --steps?"),
+        ("--steps=many", "--steps=many: this is no number"),
+        ("--model.heads=3", "a width of 16 cannot be parted into 3 heads"),
+        ("--prompt=xyz", "the prompt has 'x', which the text has not"),
+    ):
+        told = subprocess.run([*program, word], capture_output=True, text=True)
+        assert told.returncode == 1 and said in told.stderr
 
 
 def test_tutti_train_runs_a_script_in_the_vault(text: Path, tmp_path: Path) -> None:

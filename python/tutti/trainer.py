@@ -32,8 +32,12 @@ __all__ = ["Run", "Step", "Trainer"]
 # A record is made after so many steps, or so many seconds when they take long.
 _RECORD_STEPS = 10
 _RECORD_SECONDS = 5.0
-# Lines between two of which less time passes are not printed.
+# Lines between two of which less time passes are not printed; a live line moves more often.
 _LINE_SECONDS = 1.0
+_LIVE_SECONDS = 0.2
+# Set by `tutti train` when what is printed ends up on a terminal: how wide that is.
+_TERMINAL = "TUTTI_TERMINAL"
+_USUAL_COLUMNS = 80
 
 
 @dataclass
@@ -76,12 +80,16 @@ class _Printer:
 
     json: bool
     out: TextIO = field(default_factory=lambda: sys.stdout)
-    live: bool = field(init=False)
+    columns: int = field(init=False)  # of the terminal; 0: it is none
     _printed: float = field(default=-math.inf, init=False)
     _shown: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.live = self.out.isatty() and not self.json
+        self.columns = 0 if self.json else _terminal_columns(self.out)
+
+    def is_due(self) -> bool:
+        """Whether the live line may move on."""
+        return self.columns > 0 and time.monotonic() - self._printed >= _LIVE_SECONDS
 
     def event(
         self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
@@ -89,21 +97,30 @@ class _Printer:
         """``passing``: a line like the one before it, of which not all need to be seen."""
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
-            return
-        if not words:
-            return
-        now = time.monotonic()
-        if self.live:
-            print(f"\r\x1b[K{words}", end="" if passing else "\n", file=self.out, flush=True)
-            self._shown = passing
-        elif not passing or now - self._printed >= _LINE_SECONDS:
-            self._printed = now
+        elif words and self.columns > 0:
+            self._show(words, passing)
+        elif words and not (passing and time.monotonic() - self._printed < _LINE_SECONDS):
+            self._printed = time.monotonic()
             print(words, file=self.out, flush=True)
+
+    def _show(self, words: str, passing: bool) -> None:
+        # The cursor stays where the next one begins; a longer line would not be written over.
+        text = words[: self.columns - 1] if passing else words
+        print(f"\x1b[K{text}", end="\r" if passing else "\n", file=self.out, flush=True)
+        self._printed = time.monotonic()
+        self._shown = passing
 
     def end(self) -> None:
         if self._shown:
             print(file=self.out, flush=True)
             self._shown = False
+
+
+def _terminal_columns(out: TextIO) -> int:
+    if out.isatty():
+        return os.get_terminal_size(out.fileno()).columns or _USUAL_COLUMNS
+    given = os.environ.get(_TERMINAL, "")
+    return int(given) if given.isdecimal() and out is sys.stdout else 0
 
 
 # Is shown the graph of a trainer's step before it is compiled; for `tutti ir`.
@@ -220,10 +237,12 @@ class Trainer:
         for step in self._steps():
             last = step.step == self.run.steps
             if self._is_due(step):
-                words, text = self._core.progress()
+                words, text = self._core.progress(passing=False)
                 record = json.loads(text)
                 _note(metrics, record)
                 printer.event("step", record, words, passing=not last and step.step > 1)
+            elif printer.is_due():
+                printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
                 evaluated = self.evaluate()
                 record = {"step": step.step, "validation_loss": evaluated}

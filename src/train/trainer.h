@@ -106,6 +106,8 @@ class Trainer {
                                   std::map<std::string, std::string> metadata = {}) const;
   // The moments are zero, and no step was done.
   Task<Result<void>> load_weights(Disk& disk, std::string path);
+  // A parameter's values as they are now, stacked if it is; of one that the model has.
+  Result<const float*> weights(const Parameter& parameter) const;
   // XXH3 of weights and moments.
   uint64_t digest() const;
 
