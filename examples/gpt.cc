@@ -190,12 +190,15 @@ Result<void> read_number(std::string_view key, std::string_view text, Number& to
 // --key=value, of the keys that gpt.py has too, and tutti generate.
 Result<RunConfig> parse(int count, char** words) {
   RunConfig config;
-  const std::map<std::string_view, int64_t*> numbers{
-      {"model.layers", &config.model.layers}, {"model.heads", &config.model.heads},
-      {"model.width", &config.model.width},   {"steps", &config.steps},
-      {"batch", &config.batch},               {"context", &config.context},
-      {"seed", &config.seed},                 {"threads", &config.threads},
-      {"tokens", &config.tokens}};
+  const std::map<std::string_view, int64_t*> numbers{{"model.layers", &config.model.layers},
+                                                     {"model.heads", &config.model.heads},
+                                                     {"model.width", &config.model.width},
+                                                     {"steps", &config.steps},
+                                                     {"batch", &config.batch},
+                                                     {"context", &config.context},
+                                                     {"seed", &config.seed},
+                                                     {"threads", &config.threads},
+                                                     {"tokens", &config.tokens}};
   const std::map<std::string_view, std::string*> texts{
       {"text", &config.text}, {"out", &config.out}, {"prompt", &config.prompt}};
   for (int i = 0; i < count; ++i) {
@@ -315,7 +318,8 @@ Result<void> train(RunConfig config) {
   std::printf("validation loss %.4f\ndigest %016llx\n", loss,
               static_cast<unsigned long long>(trainer->digest()));
   if (!config.out.empty()) TRY_DO(world.run(trainer->save_weights(world.disk(), config.out)));
-  return config.prompt.empty() ? Result<void>() : write_text(config, text, *trainer, machine->host());
+  return config.prompt.empty() ? Result<void>()
+                               : write_text(config, text, *trainer, machine->host());
 }
 
 int train_with(int count, char** words) {

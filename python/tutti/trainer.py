@@ -146,7 +146,9 @@ class Trainer:
         self.run = _run_of(run, options)
         self.data = data
         atom = self.run.batch if self.run.atom is None else self.run.atom
-        if atom < 1 or self.run.batch < 1 or self.run.batch % atom:
+        if self.run.batch < 1:
+            raise Error(f"a batch of {self.run.batch} samples; use 1 or more", "invalid")
+        if atom < 1 or self.run.batch % atom:
             raise Error(
                 f"a batch of {self.run.batch} samples cannot be parted into atoms of {atom}",
                 "invalid",

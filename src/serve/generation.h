@@ -62,9 +62,9 @@ class Generation {
 
   Decoder& decoder_;
   GenerationOptions options_;
-  TokenList last_;  // of each sequence, or kNoToken when it has ended
-  std::vector<TokenList> inside_;   // what of each is in the context, and the last one
-  std::vector<uint64_t> lengths_;   // of each, with its prompt
+  TokenList last_;                 // of each sequence, or kNoToken when it has ended
+  std::vector<TokenList> inside_;  // what of each is in the context, and the last one
+  std::vector<uint64_t> lengths_;  // of each, with its prompt
   int64_t keep_ = 0;
   int64_t made_ = 0;
   size_t open_ = 0;

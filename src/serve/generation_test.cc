@@ -143,7 +143,8 @@ TEST_CASE("generation says what it cannot begin with") {
   CHECK(error({{1}, {2}}, {}) == "2 prompts for 1 sequences");
   CHECK(error({{1}}, {.tokens = 0}) == "0 tokens cannot be generated; ask for 1 or more");
   CHECK(error({{1}}, {.keep = 61}) == "61 tokens cannot be taken along in a context of 60");
-  CHECK(error({TokenList(62, 1)}, {.keep = 0}).starts_with("sequence 0 has room for 60 more tokens"));
+  CHECK(
+      error({TokenList(62, 1)}, {.keep = 0}).starts_with("sequence 0 has room for 60 more tokens"));
   CHECK(error({{1}}, {.sampling = {.temperature = -1}}) ==
         "temperature -1 is not a number from 0 on");
 }

@@ -218,8 +218,10 @@ Result<StepSummary> Trainer::step() {
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
     TRY(const auto culprit, look_at_step(*data));
     const std::string all = "only all operations together make it, fused as they are";
-    return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", loss, norm,
-                                      culprit.value_or(all))));
+    // Not a number has a sign, which says nothing.
+    const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
+    return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", text(loss),
+                                      text(norm), culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
   auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),
