@@ -201,6 +201,7 @@ class PythonTrainer {
     all["total_bytes"] = plan.total_bytes();
     all["flops_a_step"] = plan.flops_a_step;
     all["tokens_a_step"] = plan.tokens_a_step;
+    all["compile_seconds"] = tutti::to_seconds(plan.compiled_in);
     all["text"] = plan.text();
     return all;
   }

@@ -156,8 +156,10 @@ class Trainer:
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
         self._module = model
+        begun = time.monotonic()
         self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
         evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
+        self._traced = time.monotonic() - begun
         self._batches = _validation_batches(data, self.run, atom)
         options = {
             "atoms": self.run.batch // atom,
@@ -184,8 +186,9 @@ class Trainer:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """Memory and work of a step, known before it runs."""
-        return self._core.plan
+        """Memory and work of a step, known before it runs, and how long it took to compile."""
+        plan = self._core.plan
+        return plan | {"compile_seconds": plan["compile_seconds"] + self._traced}
 
     @property
     def digest(self) -> int:
