@@ -2,6 +2,8 @@
 //
 //   gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY DROPOUT]    prints the graph of its loss
 //   gpt --text=FILE [--model.layers=4 --steps=100 …]               trains it, with gpt.py's bits
+//   gpt --text=FILE … --prompt=TEXT [--tokens=200 …]               … and goes on from a prompt
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -11,8 +13,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/suggest.h"
 #include "compile/model.h"
 #include "rank/trainer_machine.h"
+#include "serve/generation.h"
 #include "train/progress.h"
 #include "train/tokens.h"
 #include "train/trainer.h"
@@ -135,6 +139,15 @@ Result<Model> gpt_loss(const GptConfig& config, int64_t batch, int64_t time) {
   return m.build();
 }
 
+// Of one token or many, after those that are in its caches.
+Result<Model> gpt_logits(const GptConfig& config, const DecodingShape& shape) {
+  ModelBuilder m("gpt", ModelUse::generate);
+  m.keep_cache(shape.cache);
+  const Dims dims{{"batch", shape.cache.sequences}, {"time", shape.time}};
+  m.output("logits", Gpt(m, config).logits(m.input("tokens", {DType::i32, dims})));
+  return m.build();
+}
+
 int print_graph(int count, char** numbers) {
   GptConfig config;
   int64_t* const sizes[] = {&config.layers, &config.heads, &config.width, &config.context,
@@ -159,12 +172,22 @@ struct RunConfig {
   int64_t threads = 0;
   std::string text;
   std::string out;  // where the weights go
+  std::string prompt;
+  int64_t tokens = 200;
+  double temperature = 0.8;
 };
 
 constexpr uint64_t kMostText = uint64_t{1} << 30;
 constexpr int64_t kRecordSteps = 10;
 
-// --key=value, of the keys that gpt.py has too.
+template <class Number>
+Result<void> read_number(std::string_view key, std::string_view text, Number& to) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return fail(Code::invalid, "--{}={}: this is no number that it could be", key, text);
+}
+
+// --key=value, of the keys that gpt.py has too, and tutti generate.
 Result<RunConfig> parse(int count, char** words) {
   RunConfig config;
   const std::map<std::string_view, int64_t*> numbers{{"model.layers", &config.model.layers},
@@ -174,22 +197,31 @@ Result<RunConfig> parse(int count, char** words) {
                                                      {"batch", &config.batch},
                                                      {"context", &config.context},
                                                      {"seed", &config.seed},
-                                                     {"threads", &config.threads}};
-  const std::map<std::string_view, std::string*> texts{{"text", &config.text},
-                                                       {"out", &config.out}};
+                                                     {"threads", &config.threads},
+                                                     {"tokens", &config.tokens}};
+  const std::map<std::string_view, std::string*> texts{
+      {"text", &config.text}, {"out", &config.out}, {"prompt", &config.prompt}};
   for (int i = 0; i < count; ++i) {
     const std::string_view word = words[i];
     const size_t equals = word.find('=');
     if (!word.starts_with("--") || equals == std::string_view::npos)
       return fail(Code::invalid, "'{}' is no option; write --key=value", word);
     const std::string_view key = word.substr(2, equals - 2);
-    const std::string value(word.substr(equals + 1));
-    if (const auto text = texts.find(key); text != texts.end())
+    const std::string_view value = word.substr(equals + 1);
+    if (const auto text = texts.find(key); text != texts.end()) {
       *text->second = value;
-    else if (const auto number = numbers.find(key); number != numbers.end())
-      *number->second = std::atoll(value.c_str());
-    else
-      return fail(Code::invalid, "there is no option --{}", key);
+    } else if (const auto number = numbers.find(key); number != numbers.end()) {
+      TRY_DO(read_number(key, value, *number->second));
+    } else if (key == "temperature") {
+      TRY_DO(read_number(key, value, config.temperature));
+    } else {
+      std::vector<std::string_view> known{"temperature"};
+      for (const auto& [name, to] : numbers) known.push_back(name);
+      for (const auto& [name, to] : texts) known.push_back(name);
+      const auto near = suggest(key, known);
+      return fail(Code::invalid, "there is no option --{}{}", key,
+                  near ? fmt::format("; did you mean --{}?", *near) : "");
+    }
   }
   config.model.context = config.context;
   return config;
@@ -198,7 +230,7 @@ Result<RunConfig> parse(int count, char** words) {
 struct Text {
   std::shared_ptr<const Tokens> train;
   std::shared_ptr<const Tokens> validation;
-  int64_t vocabulary;
+  std::map<char, uint16_t> numbers;  // of characters
 };
 
 // Every character a token, in their order; the last tenth is for validation. ASCII alone.
@@ -216,16 +248,49 @@ Result<Text> read_text(RealWorld& world, const std::string& path) {
   const uint64_t border = text.size() - held_out;
   return Text{.train = std::make_shared<const Tokens>(tokens.part(0, border)),
               .validation = std::make_shared<const Tokens>(tokens.part(border, held_out)),
-              .vocabulary = static_cast<int64_t>(characters.size())};
+              .numbers = std::move(numbers)};
+}
+
+// Goes on from the prompt with the weights as they are.
+Result<void> write_text(const RunConfig& config, const Text& text, const Trainer& trainer,
+                        TrainerHost host) {
+  TokenList prompt;
+  std::string characters(text.numbers.size(), ' ');
+  for (const auto& [character, number] : text.numbers) characters[number] = character;
+  for (const char each : config.prompt) {
+    const auto found = text.numbers.find(each);
+    if (found == text.numbers.end())
+      return fail(Code::invalid, "the prompt has '{}', which the text has not", each);
+    prompt.push_back(found->second);
+  }
+  TRY(const auto decoder,
+      Decoder::make([&](const DecodingShape& shape) { return gpt_logits(config.model, shape); },
+                    [&](const Parameter& each) { return trainer.weights(each); },
+                    {.cache = {.sequences = 1, .places = config.context}}, host.team,
+                    host.compiler));
+  const Sampling sampling{.temperature = config.temperature,
+                          .seed = static_cast<uint64_t>(config.seed)};
+  Generation generation(*decoder, {.tokens = config.tokens, .sampling = sampling});
+  TRY_DO(generation.start({prompt}));
+  std::string made = config.prompt;
+  while (!generation.done()) {
+    TRY(const auto next, generation.next());
+    for (const NextToken& each : next) made += characters[static_cast<size_t>(each.token)];
+  }
+  std::printf("%s\n", made.c_str());
+  return {};
 }
 
 Result<void> train(RunConfig config) {
   RealWorld world;
   TRY(const Text text, read_text(world, config.text));
-  config.model.vocabulary = text.vocabulary;
+  config.model.vocabulary = std::ssize(text.numbers);
+  if (config.model.heads < 1 || config.model.width % config.model.heads != 0)
+    return fail(Code::invalid, "a width of {} cannot be parted into {} heads", config.model.width,
+                config.model.heads);
   TRY(Model model, gpt_loss(config.model, config.batch, config.context));
   TRY(const auto machine, TrainerMachine::open({.threads = static_cast<int>(config.threads)}));
-  const auto vocabulary = static_cast<uint32_t>(text.vocabulary);
+  const auto vocabulary = static_cast<uint32_t>(text.numbers.size());
   TokenBatches batches(text.train,
                        {.seed = static_cast<uint64_t>(config.seed), .vocabulary = vocabulary});
   const TrainerOptions options{
@@ -252,8 +317,9 @@ Result<void> train(RunConfig config) {
   TRY(const double loss, trainer->evaluate(held_out, (windows + config.batch - 1) / config.batch));
   std::printf("validation loss %.4f\ndigest %016llx\n", loss,
               static_cast<unsigned long long>(trainer->digest()));
-  if (config.out.empty()) return {};
-  return world.run(trainer->save_weights(world.disk(), config.out));
+  if (!config.out.empty()) TRY_DO(world.run(trainer->save_weights(world.disk(), config.out)));
+  return config.prompt.empty() ? Result<void>()
+                               : write_text(config, text, *trainer, machine->host());
 }
 
 int train_with(int count, char** words) {
@@ -272,7 +338,8 @@ int main(int argc, char** argv) {
   std::fputs(
       "usage: gpt --graph [LAYERS HEADS WIDTH CONTEXT VOCABULARY DROPOUT]\n"
       "       gpt --text=FILE [--model.layers=12 --model.heads=12 --model.width=768 --context=256\n"
-      "                        --batch=16 --steps=1000 --seed=0 --threads=0 --out=WEIGHTS]\n",
+      "                        --batch=16 --steps=1000 --seed=0 --threads=0 --out=WEIGHTS\n"
+      "                        --prompt=TEXT --tokens=200 --temperature=0.8]\n",
       stderr);
   return 2;
 }

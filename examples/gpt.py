@@ -59,8 +59,6 @@ DEVIATION = 0.02
 class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         heads, key_heads = config.heads, config.key_heads or config.heads
-        if config.width % heads or heads % key_heads:
-            raise ValueError(f"{config}: width has to divide by heads, and these by key_heads")
         self.size = config.width // heads
         self.key_heads = key_heads
         # Without grouping there is no such dimension.
@@ -118,8 +116,22 @@ class Block(nn.Module):
         return x + self.drop(self.mlp(self.ln_2(x)))
 
 
+def _check(config: ModelConfig) -> None:
+    for key in ("layers", "heads", "width", "context", "vocabulary"):
+        if getattr(config, key) < 1:
+            raise tutti.Error(f"model.{key} is {getattr(config, key)}; use 1 or more", "invalid")
+    heads, key_heads = config.heads, config.heads if config.key_heads is None else config.key_heads
+    if config.width % heads or key_heads < 1 or heads % key_heads:
+        raise tutti.Error(
+            f"a model.width of {config.width} with {heads} heads and {key_heads} key_heads: each"
+            " has to be a multiple of the next",
+            "invalid",
+        )
+
+
 class GPT(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
+        _check(config)
         self.wte = nn.Embedding(vocab=config.vocabulary, embed=config.width)
         self.wpe = nn.Embedding(place=config.context, embed=config.width)
         self.drop = nn.Dropout(config.dropout)

@@ -91,11 +91,13 @@ class PythonDecoder {
   }
 
   void start(const std::vector<tutti::TokenList>& prompts, int64_t tokens, double temperature,
-             int64_t top_k, double top_p, uint64_t seed, tutti::TokenList stop) {
+             int64_t top_k, double top_p, uint64_t seed, tutti::TokenList stop,
+             std::optional<int64_t> keep) {
     generation_.emplace(*decoder_,
                         tutti::GenerationOptions{.tokens = tokens,
                                                  .sampling = {temperature, top_k, top_p, seed},
-                                                 .stop = std::move(stop)});
+                                                 .stop = std::move(stop),
+                                                 .keep = keep});
     Result<void> started;
     {
       const nb::gil_scoped_release others_may_run;
@@ -146,7 +148,7 @@ void bind_decoder(nb::module_& module) {
            nb::arg("places"), nb::arg("chunk_size"), nb::arg("threads"))
       .def("start", &PythonDecoder::start, nb::arg("prompts"), nb::arg("tokens"),
            nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("seed"),
-           nb::arg("stop"))
+           nb::arg("stop"), nb::arg("keep").none())
       .def("next", &PythonDecoder::next)
       .def_prop_ro("cache_bytes", &PythonDecoder::cache_bytes)
       .def_prop_ro("vocabulary", &PythonDecoder::vocabulary);

@@ -70,9 +70,13 @@ void copy_in(const std::string& name, const Type& type, const nb::dict& arrays, 
               array.dtype() == numpy_dtype(type.dtype) && array.ndim() == type.dims.size();
   for (size_t i = 0; fits && i < type.dims.size(); ++i)
     fits = std::cmp_equal(array.shape(i), type.dims[i].size);
-  if (!fits)
-    raise(
-        Error(Code::invalid, "input " + name + " has to be a contiguous array of " + type.text()));
+  if (!fits) {
+    std::string shape;
+    for (size_t i = 0; array.is_valid() && i < array.ndim(); ++i)
+      shape += (i == 0 ? "" : ", ") + std::to_string(array.shape(i));
+    raise(Error(Code::invalid, "input " + name + " is an array of shape (" + shape +
+                                   "); it has to be a contiguous one of " + type.text()));
+  }
   std::memcpy(to, array.data(), static_cast<size_t>(type.bytes()));
 }
 

@@ -154,12 +154,13 @@ class PythonTrainer {
                           tutti::to_seconds(done.waited));
   }
 
-  // (for people, as JSON)
-  nb::tuple progress() {
+  // (for people, as JSON); `passing`: the next one is of the same steps too.
+  nb::tuple progress(bool passing) {
     // The first step is told at once; what the machine could do is found out later.
     if (told_ && !meter_->has_peak()) meter_->set_peak(machine_->peak_flops());
     told_ = true;
-    const tutti::Progress progress = meter_->take(memory());
+    const auto bytes = memory();
+    const tutti::Progress progress = passing ? meter_->look(bytes) : meter_->take(bytes);
     return nb::make_tuple(tutti::progress_text(progress),
                           tutti::dump_json(tutti::progress_json(progress)));
   }
@@ -200,6 +201,7 @@ class PythonTrainer {
     all["total_bytes"] = plan.total_bytes();
     all["flops_a_step"] = plan.flops_a_step;
     all["tokens_a_step"] = plan.tokens_a_step;
+    all["compile_seconds"] = tutti::to_seconds(plan.compiled_in);
     all["text"] = plan.text();
     return all;
   }
@@ -262,7 +264,7 @@ void bind_trainer(nb::module_& module) {
            nb::arg("model"), nb::arg("evaluation"), nb::arg("train"), nb::arg("validation").none(),
            nb::arg("options"))
       .def("step", &PythonTrainer::step)
-      .def("progress", &PythonTrainer::progress)
+      .def("progress", &PythonTrainer::progress, nb::arg("passing"))
       .def("evaluate", &PythonTrainer::evaluate, nb::arg("batches"))
       .def("save", &PythonTrainer::save, nb::arg("path"), nb::arg("metadata"))
       .def("save_weights", &PythonTrainer::save_weights, nb::arg("path"), nb::arg("metadata"))

@@ -100,7 +100,7 @@ def test_the_likeliest_tokens_are_those_of_the_whole_sequence_at_once(run: Path)
     assert tokenizer is not None
     prompts = [list(tokenizer.encode(each)) for each in ("the cat ", "d")]
     sequences = [list(prompt) for prompt in prompts]
-    for made in generator.stream(prompts, tokens=1000, temperature=0):
+    for made in generator.stream(prompts, tokens=1000, temperature=0, keep=0):
         sequences[made.sequence].append(made.token)
         assert (made.ending == "context") == (len(sequences[made.sequence]) == CONTEXT + 1)
 
@@ -144,6 +144,18 @@ def test_text_is_a_function_of_its_options(run: Path) -> None:
     assert stopped == first[: first.index(first[4]) + 1]
 
 
+def test_text_goes_on_past_the_context(run: Path) -> None:
+    generator = tutti.Generator.load(run)
+    whole = "a " * CONTEXT  # of which the end counts
+    for keep in (None, 1, CONTEXT):
+        text = generator.text(whole, tokens=4 * CONTEXT, temperature=0, keep=keep)
+        assert len(text) == 4 * CONTEXT
+    # All of the context taken along is the last of the text computed anew for each token.
+    seen = whole + text
+    for at in range(len(whole), len(seen), 17):
+        assert generator.text(seen[at - CONTEXT : at], tokens=1, temperature=0) == seen[at]
+
+
 def test_the_command_prints_text_as_events_too(run: Path) -> None:
     plain = command(run, "--prompt", "the cat", "--tokens", "9", "--seed", "3")
     assert plain.returncode == 0, plain.stderr
@@ -155,7 +167,7 @@ def test_the_command_prints_text_as_events_too(run: Path) -> None:
     assert "the cat" + events[9]["text"] + "\n" == plain.stdout
     assert events[9]["ending"] == "tokens"
     numbers = ",".join(str(each["token"]) for each in events[:3])
-    two = command(run, "--prompt-tokens", numbers, "--prompt-tokens", "1", "--tokens", "30")
+    two = command(run, "--prompt-tokens", numbers, "--prompt-tokens", "1", "--keep", "0")
     assert two.stdout.count("---") == 4
     assert "context of 24 is full" in two.stderr
 
@@ -169,8 +181,9 @@ def test_what_cannot_be_generated_is_told(run: Path, tmp_path: Path) -> None:
     assert error(tmp_path / "nothing").endswith("is no folder of a run")
     assert "is " in error(tmp_path) and "the folder of a run (--out)?" in error(tmp_path)
     assert "none of the" in error(run, "--prompt", "Ünknown")
-    assert "room for 24 more tokens" in error(run, "--prompt", "a" * 30)
+    assert "room for 24 more tokens" in error(run, "--prompt", "a" * 30, "--keep", "0")
     assert error(run, "--temperature=-1").endswith("temperature -1 is not a number from 0 on")
+    assert error(run, "--keep=25").endswith("25 tokens cannot be taken along in a context of 24")
     assert error(run, "--context", "99").endswith("a context of 99: this model has 1 to 24")
     assert "tutti generate" in error(run, "--temprature", "1")
     assert command("--help").stdout.startswith("tutti generate: text from")

@@ -93,7 +93,37 @@ def test_text_reads_back(tmp_path: Path) -> None:
 
 def test_configuration_goes_to_the_script() -> None:
     words = ["--preset=character", "--model.layers=3", "--text=LICENSE"]
-    assert "layer=3," in shown("--after", "traced", "examples/gpt.py", *words)
+    before = shown("--after", "traced", "examples/gpt.py", *words)
+    assert "layer=3," in before
+    assert shown("examples/gpt.py", *words, "--after", "traced") == before
+
+
+def test_differences_are_of_operations_not_of_their_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "step.ir"
+    file.write_text(
+        """graph g(%x: f32[n=2]) {
+  %0 = constant() {value=1.0} : f32[n=2]
+  %1 = mul(%x, %0) : f32[n=2]
+  %2 = exp(%1) : f32[n=2]
+  %3 = exp(%x) : f32[n=2]
+  %4 = add(%2, %3) : f32[n=2]
+  return %4 as "y"
+}
+"""
+    )
+    assert shown(str(file), "--after=simplify", "--after=merge-equal") == (
+        """--- simplify
++++ merge-equal
+@@ -1,7 +1,6 @@
+ graph g(%x: f32[n=2]) {
+   %0 = constant() {value=1.0} : f32[n=2]
+   %1 = exp(%x) : f32[n=2]
+-  %2 = exp(%x) : f32[n=2]
+   %2 = add(%1, %1) : f32[n=2]
+   return %2 as "y"
+ }
+"""
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,6 +131,7 @@ def test_configuration_goes_to_the_script() -> None:
     [
         (["--after", "fuze", SMALL], "there is no pass fuze; did you mean fuse?"),
         (["--after", "fuse"] * 3 + [SMALL], "--after can be given once, or twice"),
+        (["README.md", "--afer=fuse"], "there is no option --afer=fuse for a graph's text"),
         (["nothing.ir"], "cannot read nothing.ir"),
         (["README.md"], "README.md:3:5: expected `graph`"),
     ],

@@ -215,6 +215,10 @@ STRAY = nn.parameter(embed=4)
             "matmul: f32[batch=2, embed=4] and f32[embed=5] have different sizes of embed",
         ),
         (
+            lambda x: x.dot(nn.arange("f32", hidden=5), over="embed"),
+            "matmul: f32[batch=2, embed=4] and f32[hidden=5] have no dimension embed in common",
+        ),
+        (
             lambda x: x @ nn.arange("f32", hidden=5),
             "matmul: f32[batch=2, embed=4] and f32[hidden=5] have no name in common",
         ),
@@ -236,10 +240,15 @@ STRAY = nn.parameter(embed=4)
         (lambda x: np.exp(x), "a NumPy function needs the values"),
         (lambda x: len(x), "use x.size(name)"),
         (lambda x: nn.gelu(3.0), "gelu: float is not a tensor"),
-        (lambda x: nn.attention(x, x, x), "f32[batch=2, embed=4] has no dimension time"),
+        (
+            lambda x: nn.attention(x, x, x),
+            "attention: f32[batch=2, embed=4], f32[batch=2, embed=4] and f32[batch=2, embed=4]:"
+            " all need dimensions time and head",
+        ),
+        (lambda x: x[0], "[…] of f32[batch=2, embed=4]: dimensions have names, not places; use"),
         (
             lambda x: nn.cross_entropy(x, x.rename(batch="vocab"), x, over="embed"),
-            "f32[batch=2, embed=4] is not of whole numbers",
+            "cross_entropy: f32[batch=2, embed=4] and targets f32[batch=2, embed=4], which are no",
         ),
         (lambda x: x * STRAY, f"made at {STRAY.made_at}, is no part of the model: assign it"),
         (lambda x: nn.Layers(2, MLP(4, 4))(x), "is no part of the model: assign it"),
@@ -305,6 +314,11 @@ def test_models_that_are_put_together_wrongly_are_told() -> None:
         STRAY * 2
     with pytest.raises(tutti.Error, match="output loss is float, not a tensor"):
         nn.trace(Wrong(lambda _: 3.0), x=nn.f32(batch=2, embed=4))
+    with pytest.raises(AttributeError, match=re.escape("Tensor has no attribute relu; use nn.relu(x)")):
+        nn.trace(Wrong(lambda x: x.relu()), x=nn.f32(batch=2, embed=4))
+    words = r"nn_test.py:\d+: Wrong.__call__ is given y, which it does not take: missing a required"
+    with pytest.raises(tutti.Error, match=words):
+        nn.trace(Wrong(lambda x: x), y=nn.f32(batch=2, embed=4))
     with pytest.raises(tutti.Error, match="takes a module or a method of one, not function"):
         nn.trace(test_shapes_are_changed_by_name)
     with pytest.raises(tutti.Error, match="train, evaluate or generate, not to 'serve'"):
@@ -340,8 +354,12 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     for run in (program, lambda given: nn.interpret(model, given)):
         with pytest.raises(tutti.Error, match=re.escape("input x (f32[batch=2, embed=3]) is miss")):
             run({name: each for name, each in arrays.items() if name != "x"})
-        with pytest.raises(tutti.Error, match=re.escape("input x has to be a contiguous array of")):
+        with pytest.raises(tutti.Error, match=re.escape("input x is an array of shape (3, 2); it has")):
             run(arrays | {"x": np.ones((3, 2), np.float32)})
+        with pytest.raises(tutti.Error, match="the model has no input X; did you mean x?"):
+            run(arrays | {"X": 1})
+        with pytest.raises(tutti.Error, match="input x is no array of float32: "):
+            run(arrays | {"x": "hello"})
     assert program.scratch_bytes > 0 and "arena" in program.text()
     with pytest.raises(tutti.Error, match="no pass 'fuze'; did you mean 'fuse'"):
         model.graph.optimize("fuze")

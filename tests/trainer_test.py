@@ -1,10 +1,15 @@
 """Training on one process, as a researcher does it: from Python, and by `tutti train`."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -182,12 +187,24 @@ def test_a_model_that_does_not_fit_says_so_before_it_runs(text: Path) -> None:
 def test_the_same_model_in_cpp_has_the_same_bits(text: Path, tmp_path: Path) -> None:
     words = [f"--text={text}", "--steps=120", "--threads=1"]
     program = [ROOT / "build/release/examples/gpt", *SIZES, *words]
-    theirs = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
-    ours = lines_of(run_example(*words, "--json").stdout)
+    asked = ["--prompt=abc", "--tokens=40"]
+    theirs = subprocess.run([*program, *asked], capture_output=True, text=True, timeout=60)
+    assert theirs.returncode == 0, theirs.stderr
+    ours = lines_of(run_example(*words, "--json", f"--out={tmp_path / 'run'}").stdout)
     assert ours[-1]["event"] == "end"
     assert f"digest {ours[-1]['digest']}\n" in theirs.stdout
     last = next(each for each in reversed(ours) if each["event"] == "step")
     assert f"loss {last['loss']:.4f}" in theirs.stdout
+    generator = tutti.Generator.load(tmp_path / "run")
+    assert theirs.stdout.endswith(f"abc{generator.text('abc', tokens=40)}\n")
+    for word, said in (
+        ("--stepz=1", "there is no option --stepz; did you mean --steps?"),
+        ("--steps=many", "--steps=many: this is no number"),
+        ("--model.heads=3", "a width of 16 cannot be parted into 3 heads"),
+        ("--prompt=xyz", "the prompt has 'x', which the text has not"),
+    ):
+        told = subprocess.run([*program, word], capture_output=True, text=True)
+        assert told.returncode == 1 and said in told.stderr
 
 
 def test_tutti_train_runs_a_script_in_the_vault(text: Path, tmp_path: Path) -> None:
@@ -207,11 +224,44 @@ def test_tutti_train_runs_a_script_in_the_vault(text: Path, tmp_path: Path) -> N
     assert f"{resumed.digest:016x}" == alone[-1]["digest"]
 
 
+def test_progress_is_one_live_line_on_a_terminal(text: Path, tmp_path: Path) -> None:
+    command = [TUTTI, "train", "--local", ROOT / "examples/gpt.py", f"--text={text}", *SIZES]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TERM": "xterm",
+    }
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 60, 0, 0))
+    words = ["--steps=300", "--optim.rate.warm_up=10", "--threads=1"]
+    run = subprocess.Popen([*command, *words], stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the end, on a terminal
+        while more := os.read(ours, 4096):
+            said += more
+    os.close(ours)
+    assert run.wait() == 0
+    lines = said.decode().replace("\r\n", "\n").split("\n")
+    passing = [line for line in lines if "step  10/300" in line]
+    assert len(passing) == 1, said
+    for state in passing[0].split("\r")[:-1]:
+        assert state.startswith("\x1b[Kstep ") and len(state) - len("\x1b[K") < 60
+    assert passing[0].split("\r")[-1].startswith("\x1b[Kstep 2")  # of 250, and its evaluation
+    assert lines[-1] == "" and "finished" in lines[-2]
+
+
 def test_mistakes_on_the_command_line_are_told(text: Path) -> None:
     done = run_example(f"--text={text}", "--stepz=3")
     assert done.returncode == 2 and "did you mean --steps?" in done.stderr
     done = run_example()
     assert done.returncode == 1 and "say what to learn from" in done.stderr
+    for wrong, said in (
+        ("--model.layers=0", "model.layers is 0; use 1 or more"),
+        ("--model.heads=3", "a model.width of 16 with 3 heads and 3 key_heads: each has to be a"),
+        ("--batch=0", "a batch of 0 samples; use 1 or more"),
+    ):
+        done = run_example(f"--text={text}", wrong)
+        assert done.returncode == 1 and done.stderr.startswith(f"gpt.py: {said}")
     done = run_example("--text=none.txt")
     assert done.stderr == "gpt.py: none.txt: No such file or directory\n"
     for words, said in (

@@ -62,7 +62,7 @@ class Generator:
         sequences: int = 1,
         threads: int = 0,
     ) -> None:
-        """``model`` has a method ``logits(tokens)``; no sequence gets longer than ``context``."""
+        """``model`` has a method ``logits(tokens)``; it sees ``context`` tokens at most."""
         logits = getattr(model, "logits", None)
         if not callable(logits):
             raise Error(
@@ -121,14 +121,16 @@ class Generator:
         top_p: float = 1.0,
         seed: int = 0,
         stop: Sequence[int] = (),
+        keep: int | None = None,
     ) -> Iterator[Token]:
         """Tokens as they come after prompts of tokens: one of each sequence, and again.
 
         What is drawn follows from the seed, the sequence and the position alone. Temperature 0
-        takes the likeliest.
+        takes the likeliest. When the context is full, the last ``keep`` tokens are taken in again
+        (half of it if None; all of it is slow), or the sequence ends if ``keep`` is 0.
         """
         lists = [[int(each) for each in prompt] for prompt in prompts]
-        self._core.start(lists, tokens, temperature, top_k, top_p, seed, list(stop))
+        self._core.start(lists, tokens, temperature, top_k, top_p, seed, list(stop), keep)
         while made := self._core.next():
             for each in made:
                 yield Token(*each)
@@ -205,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stop", action="append", default=[])
     parser.add_argument("--context", type=int)
+    parser.add_argument("--keep", type=int)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     return parser
@@ -271,7 +274,7 @@ def _run(given: argparse.Namespace) -> None:
     if not texts and not given.prompt_tokens:
         texts = [_beginning(generator._tokenizer())]
     options = {
-        key: getattr(given, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed")
+        key: getattr(given, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed", "keep")
     }
     made: Iterator[Token]
     if texts:

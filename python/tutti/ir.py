@@ -6,8 +6,10 @@ compiled, or a graph's text. docs/compiler.md walks a small model through it.
 
 import argparse
 import difflib
+import re
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tutti import _core
@@ -67,9 +69,33 @@ def _arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--after", action="append", default=[])
     parser.add_argument("--program", action="store_true")
     parser.add_argument("file", type=Path, nargs="?")
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
-    known = parser.parse_args(words)
-    return known, known.rest
+    # Ours come before the file or behind it; what we do not know is the script's.
+    known, rest = parser.parse_known_args(words)
+    if rest and (known.file is None or known.file.suffix != ".py"):
+        raise Error(f"there is no option {rest[0]} for a graph's text", "invalid")
+    return known, rest
+
+
+_NUMBERS = re.compile(r"%\d+")
+
+
+def _difference(before: str, after: str, names: list[str]) -> Iterator[str]:
+    """A unified diff to which lines are the same that differ in the numbers of values only."""
+    olds, news = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    plain = [[_NUMBERS.sub("%", line) for line in lines] for lines in (olds, news)]
+    groups = difflib.SequenceMatcher(None, *plain, autojunk=False).get_grouped_opcodes()
+    yield f"--- {names[0]}\n+++ {names[1]}\n"
+    for group in groups:
+        first, last = group[0], group[-1]
+        yield (
+            f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@\n"
+        )
+        for kind, old, old_end, new, new_end in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in news[new:new_end])
+            else:
+                yield from (f"-{line}" for line in olds[old:old_end])
+                yield from (f"+{line}" for line in news[new:new_end])
 
 
 def _run(words: list[str]) -> None:
@@ -83,8 +109,8 @@ def _run(words: list[str]) -> None:
     if known.program:
         print(_core.program_text(graph.optimize("")), end="")
     elif len(wanted) == 2:
-        before, after = (_after(graph, name).splitlines(keepends=True) for name in wanted)
-        sys.stdout.writelines(difflib.unified_diff(before, after, *wanted))
+        before, after = (_after(graph, name) for name in wanted)
+        sys.stdout.writelines(_difference(before, after, wanted))
     elif len(wanted) <= 1:
         print(_after(graph, wanted[0] if wanted else names[-1]), end="")
     else:

@@ -32,8 +32,12 @@ __all__ = ["Run", "Step", "Trainer"]
 # A record is made after so many steps, or so many seconds when they take long.
 _RECORD_STEPS = 10
 _RECORD_SECONDS = 5.0
-# Lines between two of which less time passes are not printed.
+# Lines between two of which less time passes are not printed; a live line moves more often.
 _LINE_SECONDS = 1.0
+_LIVE_SECONDS = 0.2
+# Set by `tutti train` when what is printed ends up on a terminal: how wide that is.
+_TERMINAL = "TUTTI_TERMINAL"
+_USUAL_COLUMNS = 80
 
 
 @dataclass
@@ -76,12 +80,16 @@ class _Printer:
 
     json: bool
     out: TextIO = field(default_factory=lambda: sys.stdout)
-    live: bool = field(init=False)
+    columns: int = field(init=False)  # of the terminal; 0: it is none
     _printed: float = field(default=-math.inf, init=False)
     _shown: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.live = self.out.isatty() and not self.json
+        self.columns = 0 if self.json else _terminal_columns(self.out)
+
+    def is_due(self) -> bool:
+        """Whether the live line may move on."""
+        return self.columns > 0 and time.monotonic() - self._printed >= _LIVE_SECONDS
 
     def event(
         self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
@@ -89,21 +97,30 @@ class _Printer:
         """``passing``: a line like the one before it, of which not all need to be seen."""
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
-            return
-        if not words:
-            return
-        now = time.monotonic()
-        if self.live:
-            print(f"\r\x1b[K{words}", end="" if passing else "\n", file=self.out, flush=True)
-            self._shown = passing
-        elif not passing or now - self._printed >= _LINE_SECONDS:
-            self._printed = now
+        elif words and self.columns > 0:
+            self._show(words, passing)
+        elif words and not (passing and time.monotonic() - self._printed < _LINE_SECONDS):
+            self._printed = time.monotonic()
             print(words, file=self.out, flush=True)
+
+    def _show(self, words: str, passing: bool) -> None:
+        # The cursor stays where the next one begins; a longer line would not be written over.
+        text = words[: self.columns - 1] if passing else words
+        print(f"\x1b[K{text}", end="\r" if passing else "\n", file=self.out, flush=True)
+        self._printed = time.monotonic()
+        self._shown = passing
 
     def end(self) -> None:
         if self._shown:
             print(file=self.out, flush=True)
             self._shown = False
+
+
+def _terminal_columns(out: TextIO) -> int:
+    if out.isatty():
+        return os.get_terminal_size(out.fileno()).columns or _USUAL_COLUMNS
+    given = os.environ.get(_TERMINAL, "")
+    return int(given) if given.isdecimal() and out is sys.stdout else 0
 
 
 # Is shown the graph of a trainer's step before it is compiled; for `tutti ir`.
@@ -129,7 +146,9 @@ class Trainer:
         self.run = _run_of(run, options)
         self.data = data
         atom = self.run.batch if self.run.atom is None else self.run.atom
-        if atom < 1 or self.run.batch < 1 or self.run.batch % atom:
+        if self.run.batch < 1:
+            raise Error(f"a batch of {self.run.batch} samples; use 1 or more", "invalid")
+        if atom < 1 or self.run.batch % atom:
             raise Error(
                 f"a batch of {self.run.batch} samples cannot be parted into atoms of {atom}",
                 "invalid",
@@ -137,8 +156,10 @@ class Trainer:
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
         self._module = model
+        begun = time.monotonic()
         self.model = trace(model, seed=seed, tokens=inputs, targets=inputs)
         evaluated = trace(model, use="evaluate", tokens=inputs, targets=inputs)
+        self._traced = time.monotonic() - begun
         self._batches = _validation_batches(data, self.run, atom)
         options = {
             "atoms": self.run.batch // atom,
@@ -165,8 +186,9 @@ class Trainer:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """Memory and work of a step, known before it runs."""
-        return self._core.plan
+        """Memory and work of a step, known before it runs, and how long it took to compile."""
+        plan = self._core.plan
+        return plan | {"compile_seconds": plan["compile_seconds"] + self._traced}
 
     @property
     def digest(self) -> int:
@@ -220,10 +242,12 @@ class Trainer:
         for step in self._steps():
             last = step.step == self.run.steps
             if self._is_due(step):
-                words, text = self._core.progress()
+                words, text = self._core.progress(passing=False)
                 record = json.loads(text)
                 _note(metrics, record)
                 printer.event("step", record, words, passing=not last and step.step > 1)
+            elif printer.is_due():
+                printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
                 evaluated = self.evaluate()
                 record = {"step": step.step, "validation_loss": evaluated}

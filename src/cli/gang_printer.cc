@@ -56,8 +56,15 @@ Json GangPrinter::event_of(uint32_t rank, std::string_view what) const {
 
 void GangPrinter::print_notice(std::string_view text) {
   if (style_ == PrintStyle::json) return;
+  end_live_line();
   error_.text() += fmt::format("tutti: {}\n", text);
   error_.added();
+}
+
+void GangPrinter::end_live_line() {
+  if (!std::exchange(live_line_, false)) return;
+  output_.text() += '\n';
+  output_.added();
 }
 
 void GangPrinter::on_started(uint32_t rank, pid_t pid, bool was_spare) {
@@ -154,6 +161,7 @@ void GangPrinter::print_raw(RankOutput& state, OutputSink& sink, std::string_vie
     sink.text() += state.raw;
     state.raw.clear();
     sink.text() += bytes.substr(0, last_end + 1);
+    live_line_ = &sink == &output_ && sink.colour() && bytes[last_end] == '\r';
     bytes.remove_prefix(last_end + 1);
   }
   state.raw += bytes;

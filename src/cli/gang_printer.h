@@ -44,6 +44,8 @@ class GangPrinter : public JobViewer {
   std::span<const RankTail> tails() const { return tails_; }
   void print_event(const Json& event);
   void print_notice(std::string_view text) override;
+  // What comes next begins on a line of its own, below one that would have been written over.
+  void end_live_line();
   // Of ranks whose output did not end: somebody holds on to it, or it was given up.
   void print_held_exits();
 
@@ -73,6 +75,7 @@ class GangPrinter : public JobViewer {
   PrintStyle style_;
   OutputSink& output_;
   OutputSink& error_;
+  bool live_line_ = false;  // on a terminal: the last line ended with \r
   std::vector<RankOutput> states_;
   std::vector<RankTail> tails_;
   std::vector<Json> held_exits_;     // of each rank, null when there is none

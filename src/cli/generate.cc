@@ -31,7 +31,9 @@ it came on standard error.
   --top-p P            among the likeliest that together have this probability (1)
   --seed N             the same seed makes the same text (0)
   --stop TEXT          end where this token comes; may be repeated
-  --context N          keep so many tokens at most; as many as were trained with if left out
+  --context N          see so many tokens at most; as many as were trained with if left out
+  --keep N             take so many along when the context is full: half of it if left out; all of
+                       it is nanoGPT's way, and slow; 0: end there
   --threads N          compute with so many; as many as cores if left out
   --json               print events (token, end, rate) as JSON lines
 

@@ -17,21 +17,21 @@ namespace {
 
 constexpr std::string_view kHelp = R"(tutti ir: what becomes of a model on its way to a program
 
-usage: tutti ir [options] FILE [--KEY=VALUE …]
+usage: tutti ir FILE [options] [--KEY=VALUE …]
        tutti ir                              list the passes
 
 FILE is a Python script that makes a tutti.Trainer: the graph of its step is shown, for the
-configuration that comes after FILE; nothing is compiled or trained. Or it is a graph's text, as
-this command prints it.
+configuration that is given; nothing is compiled or trained. Or it is a graph's text, as this
+command prints it.
 
   --after PASS   the graph after this pass, all if left out; `traced` is before the first.
-                 Given twice: the difference between the two
+                 Given twice: the difference between the two, but for numbers of values
   --program      the instructions that are executed, and where their buffers are
 
 examples:
-  tutti ir --after traced examples/gpt.py --text=shakespeare.txt --preset=character
-  tutti ir --after simplify-again --after fuse step.ir
-  tutti ir --program step.ir
+  tutti ir examples/gpt.py --after traced --text=shakespeare.txt --preset=character
+  tutti ir step.ir --after simplify-again --after fuse
+  tutti ir step.ir --program
 )";
 
 // Python of its PATH, so that an environment that is active is used.

@@ -124,6 +124,7 @@ void Run::print_verdict(const GangReport& report, GangPrinter& printer, OutputSi
                              .colour = error.colour(),
                              .labels = labels_};
   printer.print_held_exits();
+  printer.end_live_line();
   if (options_.json) printer.print_event(verdict_json(report, printer.tails(), labels_));
   error.text() += verdict_text(report, printer.tails(), style);
   if (report.end == GangEnd::finished && error.colour() && !options_.json)

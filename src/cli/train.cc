@@ -9,6 +9,9 @@
 #include "cli/complain.h"
 #include "cli/run.h"
 #include "cli/run_options.h"
+#include "cli/table.h"
+#include "world/real/terminal.h"
+#include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
@@ -56,6 +59,9 @@ int train(int argc, char** argv) {
                     Error(Code::invalid, "a job file is run by `tutti run`, not trained with"),
                     kCalledWrongly);
   options->prefix = false;
+  if (wants_colour(kStandardOutput) && !options->json)
+    options->environment.push_back(
+        fmt::format("TUTTI_TERMINAL={}", terminal_size(kStandardOutput).columns));
   if (options->command[0].ends_with(".py"))
     options->command.insert(options->command.begin(), kPython);
   return run_as("train", std::move(*options));

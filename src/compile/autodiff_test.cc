@@ -1,8 +1,10 @@
 #include "compile/autodiff.h"
 
+#include <algorithm>
 #include <set>
 
 #include "compile/graph_fixture_test.h"
+#include "compile/passes/passes.h"
 
 using namespace tutti;
 
@@ -55,112 +57,131 @@ std::string weighed(const std::string& inputs, const std::string& ops, const std
          "]}\n  return %loss as \"loss\"\n}";
 }
 
-}  // namespace
+using Cases = std::vector<std::string>;
 
-TEST_CASE("gradients of operations on one operand are what differences say") {
-  for (const std::string op : {"neg", "abs", "exp", "tanh", "erf", "sin", "cos"})
-    check_gradients(weighed("%x: f32[n=5]", "%y = " + op + "(%x)", "f32[n=5]"));
+Cases unary_cases() {
+  Cases all;
+  for (const std::string op : {"neg", "abs", "exp", "tanh", "erf", "sin", "cos", "sign", "floor"})
+    all.push_back(weighed("%x: f32[n=5]", "%y = " + op + "(%x)", "f32[n=5]"));
   for (const std::string op : {"log", "sqrt", "rsqrt"})
-    check_gradients(weighed("%x: f32[n=5]", "%p = exp(%x) %y = " + op + "(%p)", "f32[n=5]"));
-  check_gradients(weighed("%x: f32[n=5]", "%y = gelu(%x) {tanh=false}", "f32[n=5]"));
-  check_gradients(weighed("%x: f32[n=5]", "%y = gelu(%x) {tanh=true}", "f32[n=5]"));
+    all.push_back(weighed("%x: f32[n=5]", "%p = exp(%x) %y = " + op + "(%p)", "f32[n=5]"));
+  all.push_back(
+      weighed("%x: f32[n=5]", "%d = cast(%x) : bf16[n=5] %y = cast(%d) : f32[n=5]", "f32[n=5]"));
+  all.push_back(weighed("%x: f32[n=5]", "%y = gelu(%x) {tanh=false}", "f32[n=5]"));
+  all.push_back(weighed("%x: f32[n=5]", "%y = gelu(%x) {tanh=true}", "f32[n=5]"));
+  return all;
 }
 
-TEST_CASE("gradients of operations on two operands are what differences say") {
+Cases binary_cases() {
+  Cases all;
   for (const std::string op : {"add", "sub", "mul", "div", "max", "min"})
-    check_gradients(weighed("%a: f32[n=5], %b: f32[n=5]", "%y = " + op + "(%a, %b)", "f32[n=5]"));
-  check_gradients(
-      weighed("%a: f32[n=5], %b: f32[n=5]", "%p = exp(%a) %y = pow(%p, %b)", "f32[n=5]"));
-  check_gradients(
+    all.push_back(weighed("%a: f32[n=5], %b: f32[n=5]", "%y = " + op + "(%a, %b)", "f32[n=5]"));
+  all.push_back(weighed("%a: f32[n=5], %b: f32[n=5]", "%p = exp(%a) %y = pow(%p, %b)", "f32[n=5]"));
+  all.push_back(
       weighed("%c: bool[n=5], %a: f32[n=5], %b: f32[n=5]", "%y = select(%c, %a, %b)", "f32[n=5]"));
+  return all;
 }
 
-TEST_CASE("gradients of changes of shape are what differences say") {
+Cases shape_cases() {
+  Cases all;
   const std::string x = "%x: f32[a=2, b=3]";
-  check_gradients(weighed(x, "%y = reshape(%x) : f32[c=6]", "f32[c=6]"));
-  check_gradients(weighed(x, "%y = transpose(%x) {order=[\"b\", \"a\"]}", "f32[b=3, a=2]"));
-  check_gradients(weighed(x, "%y = broadcast(%x) : f32[a=2, n=2, b=3]", "f32[a=2, n=2, b=3]"));
-  check_gradients(weighed(x, "%y = slice(%x) {dim=\"b\", start=1, size=2}", "f32[a=2, b=2]"));
-  check_gradients(weighed(x, "%y = pad(%x) {dim=\"a\", low=1, high=2}", "f32[a=5, b=3]"));
-  check_gradients(
+  all.push_back(weighed(x, "%y = reshape(%x) : f32[c=6]", "f32[c=6]"));
+  all.push_back(weighed(x, "%y = transpose(%x) {order=[\"b\", \"a\"]}", "f32[b=3, a=2]"));
+  all.push_back(weighed(x, "%y = broadcast(%x) : f32[a=2, n=2, b=3]", "f32[a=2, n=2, b=3]"));
+  all.push_back(weighed(x, "%y = slice(%x) {dim=\"b\", start=1, size=2}", "f32[a=2, b=2]"));
+  all.push_back(weighed(x, "%y = pad(%x) {dim=\"a\", low=1, high=2}", "f32[a=5, b=3]"));
+  all.push_back(
       weighed(x + ", %z: f32[a=2, b=1]", "%y = concat(%x, %z) {dim=\"b\"}", "f32[a=2, b=4]"));
+  return all;
 }
 
-TEST_CASE("gradients of reductions and of indexing are what differences say") {
+Cases reduction_cases() {
+  Cases all;
   const std::string x = "%x: f32[a=4, b=3]";
-  check_gradients(weighed(x, "%y = sum(%x) {dims=[\"a\"]}", "f32[b=3]"));
-  check_gradients(weighed(x, "%y = reduce_max(%x) {dims=[\"b\"]}", "f32[a=4]"));
-  check_gradients(weighed(x, "%y = cumulative_sum(%x) {dim=\"a\"}", "f32[a=4, b=3]"));
-  check_gradients(weighed(x, "%y = softmax(%x) {dim=\"b\"}", "f32[a=4, b=3]"));
-  check_gradients(
-      weighed(x + ", %i: i32[n=5]", "%y = gather(%x, %i) {dim=\"a\"}", "f32[n=5, b=3]"));
-  check_gradients(weighed("%u: f32[n=5, b=3], %i: i32[n=5]",
-                          "%y = scatter_add(%i, %u) {dim=\"a\", size=4}", "f32[a=4, b=3]"));
-  check_gradients(weighed("%x: f32[a=4], %z: f32[b=3]", "%y = squared_norm(%x, %z)", "f32[]"));
+  all.push_back(weighed(x, "%y = sum(%x) {dims=[\"a\"]}", "f32[b=3]"));
+  all.push_back(weighed(x, "%y = reduce_max(%x) {dims=[\"b\"]}", "f32[a=4]"));
+  all.push_back(weighed(x, "%y = cumulative_sum(%x) {dim=\"a\"}", "f32[a=4, b=3]"));
+  all.push_back(weighed(x, "%y = softmax(%x) {dim=\"b\"}", "f32[a=4, b=3]"));
+  all.push_back(weighed(x + ", %i: i32[n=5]", "%y = gather(%x, %i) {dim=\"a\"}", "f32[n=5, b=3]"));
+  all.push_back(weighed("%u: f32[n=5, b=3], %i: i32[n=5]",
+                        "%y = scatter_add(%i, %u) {dim=\"a\", size=4}", "f32[a=4, b=3]"));
+  all.push_back(weighed("%x: f32[a=4], %z: f32[b=3]", "%y = squared_norm(%x, %z)", "f32[]"));
+  return all;
 }
 
-TEST_CASE("gradients of products are what differences say") {
-  check_gradients(weighed("%a: f32[m=2, k=3], %b: f32[k=3, n=4]",
-                          "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[m=2, n=4]"));
-  check_gradients(weighed("%a: f32[m=2, k=3], %b: f32[n=4, k=3]",
-                          "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[m=2, n=4]"));
-  check_gradients(weighed("%a: f32[h=2, m=2, k=3], %b: f32[k=3, h=2, n=2]",
-                          "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[h=2, m=2, n=2]"));
-  check_gradients(weighed("%a: f32[m=2, j=2, k=3], %b: f32[j=2, k=3, n=2, o=2]",
-                          "%y = matmul(%a, %b) {over=[\"j\", \"k\"]}", "f32[m=2, n=2, o=2]"));
+Cases product_cases() {
+  Cases all;
+  all.push_back(weighed("%a: f32[m=2, k=3], %b: f32[k=3, n=4]",
+                        "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[m=2, n=4]"));
+  all.push_back(weighed("%a: f32[m=2, k=3], %b: f32[n=4, k=3]",
+                        "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[m=2, n=4]"));
+  all.push_back(weighed("%a: f32[h=2, m=2, k=3], %b: f32[k=3, h=2, n=2]",
+                        "%y = matmul(%a, %b) {over=[\"k\"]}", "f32[h=2, m=2, n=2]"));
+  all.push_back(weighed("%a: f32[m=2, j=2, k=3], %b: f32[j=2, k=3, n=2, o=2]",
+                        "%y = matmul(%a, %b) {over=[\"j\", \"k\"]}", "f32[m=2, n=2, o=2]"));
+  return all;
 }
 
-TEST_CASE("gradients of norms are what differences say") {
-  check_gradients(weighed("%x: f32[a=2, c=2, b=5], %s: f32[b=5], %t: f32[b=5]",
-                          "%y, %m, %r = layer_norm(%x, %s, %t) {dim=\"b\", epsilon=0.01}",
-                          "f32[a=2, c=2, b=5]"));
-  check_gradients(weighed("%x: f32[a=3, b=5], %s: f32[b=5]",
-                          "%y, %r = rms_norm(%x, %s) {dim=\"b\", epsilon=0.01}", "f32[a=3, b=5]"));
+Cases norm_cases() {
+  Cases all;
+  all.push_back(weighed("%x: f32[a=2, c=2, b=5], %s: f32[b=5], %t: f32[b=5]",
+                        "%y, %m, %r = layer_norm(%x, %s, %t) {dim=\"b\", epsilon=0.01}",
+                        "f32[a=2, c=2, b=5]"));
+  all.push_back(weighed("%x: f32[a=3, b=5], %s: f32[b=5]",
+                        "%y, %r = rms_norm(%x, %s) {dim=\"b\", epsilon=0.01}", "f32[a=3, b=5]"));
+  return all;
 }
 
-TEST_CASE("gradients of attention are what differences say") {
+Cases attention_cases() {
+  Cases all;
   const std::string options = R"({causal=true, scale=0.5, query="t", key="u", head="d"})";
-  check_gradients(weighed("%q: f32[b=2, t=3, d=2], %k: f32[b=2, u=3, d=2], %v: f32[b=2, u=3, d=2]",
-                          "%y, %l = attention(%q, %k, %v) " + options, "f32[b=2, t=3, d=2]"));
+  all.push_back(weighed("%q: f32[b=2, t=3, d=2], %k: f32[b=2, u=3, d=2], %v: f32[b=2, u=3, d=2]",
+                        "%y, %l = attention(%q, %k, %v) " + options, "f32[b=2, t=3, d=2]"));
   // Fewer queries than keys, and two queries' heads for one of keys.
-  check_gradients(
+  all.push_back(
       weighed("%q: f32[t=2, h=1, g=2, d=2], %k: f32[u=4, h=1, d=2], %v: f32[u=4, h=1, d=2]",
               "%y, %l = attention(%q, %k, %v) " + options, "f32[t=2, h=1, g=2, d=2]"));
+  return all;
 }
 
-TEST_CASE("gradients of the loss of a vocabulary are what differences say") {
-  check_gradients(weighed("%x: f32[b=2, t=2, e=3], %w: f32[v=4, e=3], %i: i32[b=2, t=2]",
-                          "%y = linear_cross_entropy(%x, %w, %i) {over=\"e\", vocab=\"v\"}",
-                          "f32[b=2, t=2]"));
+Cases loss_cases() {
+  Cases all;
+  all.push_back(weighed("%x: f32[b=2, t=2, e=3], %w: f32[v=4, e=3], %i: i32[b=2, t=2]",
+                        "%y = linear_cross_entropy(%x, %w, %i) {over=\"e\", vocab=\"v\"}",
+                        "f32[b=2, t=2]"));
+  return all;
 }
 
-TEST_CASE("gradients go through repeated layers") {
+Cases layer_cases() {
+  Cases all;
   for (const std::string reversed : {"false", "true"}) {
-    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3], %s: f32[n=3]",
-                            R"(
+    all.push_back(weighed("%x: f32[n=3], %w: f32[layer=4, n=3], %s: f32[n=3]",
+                          R"(
   %y, %t = repeat(%x, %w, %s) {carried=1, sliced=1, count=4, stack="layer", reversed=)" +
-                                reversed + R"(} body(%x: f32[n=3], %w: f32[n=3], %s: f32[n=3]) {
+                              reversed + R"(} body(%x: f32[n=3], %w: f32[n=3], %s: f32[n=3]) {
     %a = mul(%x, %w)
     %b = add(%a, %s)
     %c = tanh(%b)
     %d = mul(%c, %x)
     return %c as "x", %d as "t"
   })",
-                            "f32[n=3]"));
-    check_gradients(weighed("%x: f32[n=3], %w: f32[layer=4, n=3]",
-                            R"(
+                          "f32[n=3]"));
+    all.push_back(weighed("%x: f32[n=3], %w: f32[layer=4, n=3]",
+                          R"(
   %z, %y = repeat(%x, %w) {carried=1, sliced=1, count=4, stack="l", reversed=)" +
-                                reversed + R"(} body(%x: f32[n=3], %w: f32[n=3]) {
+                              reversed + R"(} body(%x: f32[n=3], %w: f32[n=3]) {
     %a = mul(%x, %w)
     %c = tanh(%a)
     return %c as "x", %a as "t"
   })",
-                            "f32[l=4, n=3]"));
+                          "f32[l=4, n=3]"));
   }
+  return all;
 }
 
-TEST_CASE("gradients go through layers within layers, and carried values that begin as constants") {
-  check_gradients(weighed("%w: f32[layer=2, part=3, n=2]", R"(
+Cases nested_cases() {
+  Cases all;
+  all.push_back(weighed("%w: f32[layer=2, part=3, n=2]", R"(
   %zero = constant() {value=0.1} : f32[n=2]
   %y = repeat(%zero, %w) {carried=1, sliced=1, count=2, stack="layer", reversed=false}
     body(%x: f32[n=2], %w: f32[part=3, n=2]) {
@@ -172,7 +193,102 @@ TEST_CASE("gradients go through layers within layers, and carried values that be
     }
     return %y as "x"
   })",
-                          "f32[n=2]"));
+                        "f32[n=2]"));
+  return all;
+}
+
+// What has no gradient: whole numbers and truths, sources, what only a compiled or generating
+// model has, and gradients themselves.
+const std::set<OpKind> kWithout{OpKind::constant,      OpKind::iota,
+                                OpKind::random,        OpKind::logical_not,
+                                OpKind::is_finite,     OpKind::logical_and,
+                                OpKind::logical_or,    OpKind::shift_right,
+                                OpKind::equal,         OpKind::less,
+                                OpKind::less_equal,    OpKind::argmax,
+                                OpKind::update,        OpKind::fused,
+                                OpKind::gelu_grad,     OpKind::layer_norm_grad,
+                                OpKind::rms_norm_grad, OpKind::attention_grad,
+                                OpKind::adamw,         OpKind::linear_cross_entropy_grad};
+
+void add_kinds(const Graph& graph, std::set<OpKind>& kinds) {
+  for (const Node& op : graph.ops) {
+    kinds.insert(op.kind);
+    if (op.body != nullptr) add_kinds(*op.body, kinds);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gradients of operations on one operand are what differences say") {
+  for (const std::string& text : unary_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of operations on two operands are what differences say") {
+  for (const std::string& text : binary_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of changes of shape are what differences say") {
+  for (const std::string& text : shape_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of reductions and of indexing are what differences say") {
+  for (const std::string& text : reduction_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of products are what differences say") {
+  for (const std::string& text : product_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of norms are what differences say") {
+  for (const std::string& text : norm_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of attention are what differences say") {
+  for (const std::string& text : attention_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients of the loss of a vocabulary are what differences say") {
+  for (const std::string& text : loss_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients go through repeated layers") {
+  for (const std::string& text : layer_cases()) check_gradients(text);
+}
+
+TEST_CASE("gradients go through layers within layers, and carried values that begin as constants") {
+  for (const std::string& text : nested_cases()) check_gradients(text);
+}
+
+TEST_CASE("the gradient of every operation is held against differences, or it has none") {
+  std::set<OpKind> kinds;
+  for (const auto& cases : {unary_cases, binary_cases, shape_cases, reduction_cases, product_cases,
+                            norm_cases, attention_cases, loss_cases, layer_cases, nested_cases})
+    for (const std::string& text : cases()) add_kinds(graph_of(text), kinds);
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    const auto kind = static_cast<OpKind>(i);
+    CAPTURE(op_info(kind).name);
+    CHECK((kinds.contains(kind) || kWithout.contains(kind)));
+  }
+}
+
+TEST_CASE("gradients by inputs can be had without those by weights, and the other way round") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[m=2, k=3], %w: f32[k=3, n=4]) {
+    %y = matmul(%x, %w) {over=["k"]}
+    %z = tanh(%y)
+    %loss = sum(%z) {dims=["m", "n"]}
+    return %loss as "loss"
+  })");
+  auto both = differentiate(graph, "loss", {"x", "w"});
+  REQUIRE(both.has_value());
+  const auto products = [&](const std::string& without) {
+    Graph part = *both;
+    std::erase_if(part.outputs, [&](const Output& output) { return output.name == without; });
+    const Graph left = remove_unused(part);
+    return std::ranges::count(left.ops, OpKind::matmul, &Node::kind);
+  };
+  CHECK(products("") == 3);
+  CHECK(products("gradient/x") == 2);
+  CHECK(products("gradient/w") == 2);
 }
 
 TEST_CASE("what has no gradient is told with the user's line") {

@@ -333,9 +333,12 @@ Result<Types> Inference::matmul() const {
     return wrong("{} and {} are of different kinds; cast one", in[0].text(), in[1].text());
   TRY_DO(want_float(in[0]));
   for (const std::string& wanted : over) {
-    TRY(const Dim a, dim(in[0], wanted));
-    TRY(const Dim b, dim(in[1], wanted));
-    if (a.size != b.size)
+    const auto a = in[0].find(wanted);
+    const auto b = in[1].find(wanted);
+    if (!a || !b)
+      return wrong("{} and {} have no dimension {} in common to sum over", in[0].text(),
+                   in[1].text(), wanted);
+    if (in[0].dims[*a].size != in[1].dims[*b].size)
       return wrong("{} and {} have different sizes of {}", in[0].text(), in[1].text(), wanted);
   }
   Type out = in[0].without(over);

@@ -46,6 +46,7 @@ class OwnMemory final : public TrainerMemory {
     TRY(scratch_, Pages::make(std::max<uint64_t>(bytes, 1)));
     return scratch_.bytes().data();
   }
+  void touch_scratch(MutableBytes bytes) override { populate_pages(bytes); }
   std::optional<uint64_t> available_bytes() override { return available_memory_bytes(); }
 
  private:

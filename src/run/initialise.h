@@ -18,8 +18,4 @@ void initial_values(const Init& init, int64_t seed, std::string_view file_name, 
 // All elements of a parameter of f32, stacked or not, by all threads of the team.
 void initialise(const Parameter& parameter, int64_t seed, std::span<float> values, Team& team);
 
-// The value below which a standard normal variable is with this probability, between 0 and 1. By
-// basic arithmetic alone, so that it does not depend on the machine's library.
-double normal_quantile(double probability);
-
 }  // namespace tutti

@@ -22,16 +22,6 @@ std::vector<float> values_of(const Parameter& parameter, int64_t seed, int threa
 
 }  // namespace
 
-TEST_CASE("the normal quantile is the inverse of the distribution") {
-  for (const double p : {1e-9, 1e-6, 0.001, 0.02424, 0.02426, 0.3, 0.4999, 0.6, 0.97, 0.9999999}) {
-    CAPTURE(p);
-    const double z = normal_quantile(p);
-    CHECK(0.5 * std::erfc(-z / std::sqrt(2.0)) == doctest::Approx(p).epsilon(1e-7));
-  }
-  CHECK(normal_quantile(0.5) == 0);
-  CHECK(normal_quantile(0.25) == -normal_quantile(0.75));
-}
-
 TEST_CASE("weights begin as their name, seed and place say") {
   const Parameter weight{"h.*.w", {DType::f32, {{"layer", 3}, {"a", 333}, {"b", 101}}}, normal(2)};
   const auto values = values_of(weight, 5, 1);

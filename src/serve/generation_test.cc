@@ -51,7 +51,7 @@ const std::vector<TokenList> kPrompts{
 
 TEST_CASE("the likeliest tokens are those of the whole sequence at once") {
   Trial trial(3);
-  const auto made = trial.generate(kPrompts, {.tokens = 100});
+  const auto made = trial.generate(kPrompts, {.tokens = 100, .keep = 0});
   for (size_t i = 0; i < made.whole.size(); ++i) {
     const TokenList& tokens = made.whole[i];
     CHECK(made.endings[i] == Ending::context);
@@ -64,6 +64,43 @@ TEST_CASE("the likeliest tokens are those of the whole sequence at once") {
       CHECK(std::max_element(row, row + trial.gpt.vocab) - row == tokens[place + 1]);
     }
   }
+}
+
+TEST_CASE("past the context a token follows from those that were taken along") {
+  constexpr int64_t kTokens = 150;
+  for (const int64_t keep : {1, 25, 59, 60}) {
+    CAPTURE(keep);
+    Trial trial(3);
+    const auto made = trial.generate(kPrompts, {.tokens = kTokens, .keep = keep});
+    for (size_t i = 0; i < made.whole.size(); ++i) {
+      CHECK(made.endings[i] == Ending::tokens);
+      const TokenList& tokens = made.whole[i];
+      REQUIRE(tokens.size() == kPrompts[i].size() + kTokens);
+      // From the first token of a context to the last that follows from it.
+      int64_t known = std::ssize(kPrompts[i]);
+      for (int64_t first = 0; known < std::ssize(tokens); first = known - keep) {
+        TokenList inside(tokens.begin() + first, tokens.end());
+        inside.resize(static_cast<size_t>(trial.gpt.places));  // what comes later is not seen
+        const auto logits = all_logits(trial.gpt, trial.weights, {inside});
+        const int64_t end = std::min(first + trial.gpt.places + 1, std::ssize(tokens));
+        for (; known < end; ++known) {
+          const auto row = logits.begin() + (known - first - 1) * trial.gpt.vocab;
+          CHECK(std::max_element(row, row + trial.gpt.vocab) - row ==
+                tokens[static_cast<size_t>(known)]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("of a prompt longer than the context the end counts") {
+  Trial trial(1);
+  TokenList prompt;
+  for (int32_t i = 0; i < 90; ++i) prompt.push_back(i * 7 % 37);
+  const TokenList end(prompt.end() - trial.gpt.places, prompt.end());
+  const auto whole = trial.generate({prompt}, {.tokens = 5}).whole[0];
+  const auto cut = trial.generate({end}, {.tokens = 5}).whole[0];
+  CHECK(TokenList(whole.end() - 5, whole.end()) == TokenList(cut.end() - 5, cut.end()));
 }
 
 TEST_CASE("what is drawn follows from the seed, the sequence and the position") {
@@ -105,7 +142,9 @@ TEST_CASE("generation says what it cannot begin with") {
   CHECK(error({{}}, {}) == "prompt 0 is empty; give it one token or more");
   CHECK(error({{1}, {2}}, {}) == "2 prompts for 1 sequences");
   CHECK(error({{1}}, {.tokens = 0}) == "0 tokens cannot be generated; ask for 1 or more");
-  CHECK(error({TokenList(62, 1)}, {}).starts_with("sequence 0 has room for 60 more tokens"));
+  CHECK(error({{1}}, {.keep = 61}) == "61 tokens cannot be taken along in a context of 60");
+  CHECK(
+      error({TokenList(62, 1)}, {.keep = 0}).starts_with("sequence 0 has room for 60 more tokens"));
   CHECK(error({{1}}, {.sampling = {.temperature = -1}}) ==
         "temperature -1 is not a number from 0 on");
 }

@@ -25,8 +25,10 @@ bool is_finite_at(DType dtype, const std::byte* at) {
 }
 
 std::string number_text(DType dtype, const std::byte* at) {
-  if (dtype == DType::f32) return fmt::format("{}", load_le<float>(at));
-  if (dtype == DType::f64) return fmt::format("{}", load_le<double>(at));
+  // Not a number has a sign, which says nothing.
+  const auto text = [](auto x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
+  if (dtype == DType::f32) return text(load_le<float>(at));
+  if (dtype == DType::f64) return text(load_le<double>(at));
   return "inf or nan";
 }
 

@@ -62,7 +62,7 @@ void ProgressMeter::add(const StepSummary& report) {
   waited_ += report.waited;
 }
 
-Progress ProgressMeter::take(std::optional<uint64_t> memory_bytes) {
+Progress ProgressMeter::look(std::optional<uint64_t> memory_bytes) const {
   const double seconds = std::max(to_seconds(took_), 1e-9);
   const auto count = static_cast<double>(count_);
   Progress progress{.step = last_.step,
@@ -77,6 +77,11 @@ Progress ProgressMeter::take(std::optional<uint64_t> memory_bytes) {
   const double flops = count * plan_.flops_a_step / seconds;
   if (flops > 0) progress.gflops = flops / 1e9;
   if (flops > 0 && peak_flops_) progress.of_peak = flops / *peak_flops_;
+  return progress;
+}
+
+Progress ProgressMeter::take(std::optional<uint64_t> memory_bytes) {
+  const Progress progress = look(memory_bytes);
   count_ = 0;
   took_ = waited_ = Duration::zero();
   return progress;

@@ -37,7 +37,8 @@ class ProgressMeter {
   void set_peak(double flops) { peak_flops_ = flops; }
   bool has_peak() const { return peak_flops_.has_value(); }
   void add(const StepSummary& report);
-  // After one step or more.
+  // After one step or more. The steps since the last take(), of which this is none.
+  Progress look(std::optional<uint64_t> memory_bytes) const;
   Progress take(std::optional<uint64_t> memory_bytes);
 
  private:

@@ -10,6 +10,7 @@ TEST_CASE("progress is the mean over the steps since it was last told") {
   meter.set_peak(10e9);
   for (int64_t step = 1; step <= 4; ++step)
     meter.add({.step = step, .loss = 5.0 - static_cast<double>(step), .took = 1s, .waited = 100ms});
+  CHECK(meter.look({}).tokens_a_second == doctest::Approx(1000));
   const Progress progress = meter.take(3_MiB);
   CHECK(progress.tokens_a_second == doctest::Approx(1000));
   CHECK(progress_text(progress) ==

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/suggest.h"
 
 namespace tutti {
@@ -12,6 +13,7 @@ namespace {
 
 // So much at a time, so that a cancelled write ends soon.
 constexpr size_t kPieceBytes = size_t{16} << 20;
+constexpr const char* kHashKey = "tutti_xxh3";  // of all data, as 32 digits
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
@@ -57,6 +59,25 @@ Task<Result<void>> write_all(Disk& disk, std::string path, std::string head,
   co_return {};
 }
 
+std::string hash_of(const std::vector<SafeTensor>& tensors) {
+  Hasher hasher;
+  for (const SafeTensor& tensor : tensors) hasher.update(tensor.data);
+  return hasher.digest128().hex();
+}
+
+// Files of others have none.
+Result<void> check_hash(SafetensorsHeader& header, Bytes data, const std::string& path) {
+  const auto found = header.metadata.find(kHashKey);
+  if (found == header.metadata.end()) return {};
+  if (hash128(data).hex() != found->second)
+    return fail(Code::corrupt,
+                "{}: its data are not what was saved: a disk or a copy changed them; use another "
+                "copy, or an older file",
+                path);
+  header.metadata.erase(found);
+  return {};
+}
+
 std::string shape_text(DType dtype, const std::vector<uint64_t>& shape) {
   return fmt::format("{}[{}]", dtype_name(dtype), fmt::join(shape, ", "));
 }
@@ -69,6 +90,7 @@ Task<Result<void>> write_safetensors(Disk& disk, std::string path, std::vector<S
   std::ranges::stable_sort(tensors, [](const SafeTensor& a, const SafeTensor& b) {
     return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
   });
+  metadata[kHashKey] = hash_of(tensors);
   std::string head = encode_safetensors_header(header_of(tensors, std::move(metadata)));
   const std::string temporary = path + ".new";
   auto written = co_await write_all(disk, temporary, std::move(head), tensors);
@@ -113,6 +135,7 @@ Task<Result<std::unique_ptr<SafetensorsFile>>> open_safetensors(Disk& disk, std:
   CO_TRY(opened->mapping_, file->map(0, size, false));
   const Bytes bytes = opened->mapping_->bytes();
   CO_TRY(opened->header_, decode_safetensors_header(bytes, size, path));
+  CO_TRY_DO(check_hash(opened->header_, bytes.subspan(opened->header_.data_begin), path));
   co_return opened;
 }
 

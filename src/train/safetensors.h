@@ -20,7 +20,7 @@ struct SafeTensor {
 };
 
 // Replaces the file in one step that a crash cannot tear. The data must stay as they are until
-// then.
+// then. Their XXH3 goes along, as metadata, and is compared by who opens the file.
 Task<Result<void>> write_safetensors(Disk& disk, std::string path, std::vector<SafeTensor> tensors,
                                      std::map<std::string, std::string> metadata);
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "train/folder_fixture_test.h"
 #include "world/real/real_world.h"
@@ -75,6 +76,24 @@ TEST_CASE("a file that was cut short is refused wherever it was cut") {
     CHECK(file.error().code() == Code::corrupt);
     CHECK(file.error().text().find(path) != std::string::npos);
   }
+}
+
+TEST_CASE("data that were changed on the way are refused") {
+  const TestFolder folder;
+  const std::string path = folder / "a.safetensors";
+  RealWorld world;
+  const std::vector<SafeTensor> tensors{
+      {.name = "w", .dtype = DType::f32, .shape = {2}, .data = as_bytes("12345678")}};
+  REQUIRE(world.run(write_safetensors(world.disk(), path, tensors, {})));
+  REQUIRE(world.run(open_safetensors(world.disk(), path)));
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-3, std::ios::end);
+  file.put('X');
+  file.close();
+  const auto opened = world.run(open_safetensors(world.disk(), path));
+  REQUIRE_FALSE(opened.has_value());
+  CHECK(opened.error().code() == Code::corrupt);
+  CHECK(opened.error().text().find("not what was saved") != std::string::npos);
 }
 
 TEST_CASE("headers that make no sense are refused, with what is wrong") {

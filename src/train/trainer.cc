@@ -41,6 +41,30 @@ std::vector<BatchTensor> data_inputs(const Program& program) {
   return data;
 }
 
+// Pages of scratch come while something else goes on: they take about as long as compiling.
+class Touching {
+ public:
+  Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.helper) {
+    helper_.start([this, &memory = host.memory, scratch] {
+      for (size_t at = 0; at < scratch.size() && !enough_.load(); at += kPiece)
+        memory.touch_scratch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));
+    });
+  }
+  ~Touching() {
+    enough_.store(true);
+    helper_.wait();
+  }
+  Touching(const Touching&) = delete;
+  Touching& operator=(const Touching&) = delete;
+
+ private:
+  // Whoever does not need it any more waits for this much at most.
+  static constexpr size_t kPiece = 8_MiB;
+
+  Helper& helper_;
+  std::atomic<bool> enough_ = false;
+};
+
 Graph not_fused(const Graph& graph) { return remove_unused(expand(graph)); }
 
 }  // namespace
@@ -69,7 +93,16 @@ Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
   return LoadedProgram::make(std::move(program), host_.team, host_.compiler);
 }
 
+Result<void> Trainer::compile(Program program) {
+  const uint64_t scratch = static_cast<uint64_t>(program.arena_bytes);
+  TRY(std::byte * room, arena(scratch + kWorkspaceBytes));
+  const Touching touching(host_, {room, scratch});
+  TRY(step_, LoadedProgram::make(std::move(program), host_.team, host_.compiler));
+  return {};
+}
+
 Result<void> Trainer::prepare(BatchSource& data) {
+  const Instant start = host_.clock.now();
   TRY(const Graph graph, training_step(model_, options_.step));
   TRY(FittedProgram fitted, fit(graph));
   Program& lowered = fitted.program;
@@ -77,7 +110,8 @@ Result<void> Trainer::prepare(BatchSource& data) {
   TRY_DO(data.check(data_inputs(lowered)));
   make_plan(graph, lowered);
   TRY_DO(check_fit());  // before anything is compiled
-  TRY(step_, LoadedProgram::make(std::move(lowered), host_.team, host_.compiler));
+  TRY_DO(compile(std::move(lowered)));
+  plan_.compiled_in = host_.clock.now() - start;
   plan_.scratch_bytes = step_->arena_bytes();
   TRY_DO(check_fit());
   const Program& code = step_->program();
@@ -218,8 +252,10 @@ Result<StepSummary> Trainer::step() {
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
     TRY(const auto culprit, look_at_step(*data));
     const std::string all = "only all operations together make it, fused as they are";
-    return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", loss, norm,
-                                      culprit.value_or(all))));
+    // Not a number has a sign, which says nothing.
+    const auto text = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
+    return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", text(loss),
+                                      text(norm), culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
   auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),

@@ -66,6 +66,7 @@ struct TrainerPlan {
   uint64_t data_bytes = 0;
   double flops_a_step = 0;
   int64_t tokens_a_step = 0;  // elements of the input "tokens", or 0
+  Duration compiled_in{};     // from the model's graph to code
   // What is computed twice because it would not fit to keep it.
   std::vector<std::string> recomputed;
 
@@ -106,6 +107,8 @@ class Trainer {
                                   std::map<std::string, std::string> metadata = {}) const;
   // The moments are zero, and no step was done.
   Task<Result<void>> load_weights(Disk& disk, std::string path);
+  // A parameter's values as they are now, stacked if it is; of one that the model has.
+  Result<const float*> weights(const Parameter& parameter) const;
   // XXH3 of weights and moments.
   uint64_t digest() const;
 
@@ -126,6 +129,7 @@ class Trainer {
       : model_(std::move(model)), options_(options), host_(host) {}
   Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
   Result<void> prepare(BatchSource& data);
+  Result<void> compile(Program program);
   Result<void> place_states();
   void make_plan(const Graph& graph, const Program& program);
   uint64_t most_bytes() const;

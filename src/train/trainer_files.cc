@@ -136,6 +136,14 @@ Task<Result<void>> Trainer::load_weights(Disk& disk, std::string path) {
   co_return {};
 }
 
+Result<const float*> Trainer::weights(const Parameter& parameter) const {
+  const Parameter* own = model_.parameter(parameter.name);
+  if (own == nullptr || own->type != parameter.type)
+    return fail(Code::not_found, "the model that is trained has no {}: {}", parameter.name,
+                parameter.type.text());
+  return reinterpret_cast<const float*>(state(parameter.name));
+}
+
 uint64_t Trainer::digest() const {
   Hasher hasher;
   for (const NameOf name_of : kinds_of(true))

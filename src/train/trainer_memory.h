@@ -25,6 +25,9 @@ class TrainerMemory {
   virtual Result<StateTensor> state(const std::string& name, const Type& type) = 0;
   // As long as this lives; what was given before is given back.
   virtual Result<std::byte*> scratch(uint64_t bytes) = 0;
+  // Has the kernel give scratch its pages now, which else come when they are first used. Changes
+  // nothing in them, and may be called while others use them.
+  virtual void touch_scratch(MutableBytes) {}
   // What the machine could still give; nothing if it does not say.
   virtual std::optional<uint64_t> available_bytes() = 0;
 };
@@ -35,6 +38,7 @@ class VaultMemory final : public TrainerMemory {
   VaultMemory(Vault& vault, TrainerMemory& scratch) : vault_(vault), scratch_(scratch) {}
   Result<StateTensor> state(const std::string& name, const Type& type) override;
   Result<std::byte*> scratch(uint64_t bytes) override { return scratch_.scratch(bytes); }
+  void touch_scratch(MutableBytes bytes) override { scratch_.touch_scratch(bytes); }
   std::optional<uint64_t> available_bytes() override { return scratch_.available_bytes(); }
 
  private:

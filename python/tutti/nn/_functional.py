@@ -164,8 +164,13 @@ def attention(
     then all along it share them (grouped queries: q[…, heads, group, head], k[…, heads, head]).
     """
     query, key, value = (as_tensor(each, "attention") for each in (q, k, v))
-    for each in (key, value):
-        each.size(time)
+    for each in (query, key, value):
+        for name in (time, head):
+            if name not in each.dims:
+                refuse(
+                    f"attention: {query.text}, {key.text} and {value.text}: all need dimensions"
+                    f" {time} and {head}"
+                )
     key, value = (each.rename(**{time: "keys"}) for each in (key, value))
     handles = (query._handle, key._handle, value._handle)
     return query._make("attention", *handles, causal, scale or 0.0, time, "keys", head)
@@ -185,6 +190,9 @@ def cross_entropy(x: Value, weight: Value, targets: Value, *, over: str) -> Tens
             f"cross_entropy: {inside.text} and {head.text}: the second has to be"
             f" [vocabulary, {over}]"
         )
+    if target.dtype not in ("i32", "i64"):
+        refuse(f"cross_entropy: {inside.text} and targets {target.text}, which are no i32")
+    head = head.transpose(rows[0], over)
     handles = (inside._handle, head._handle, target._handle)
     return inside._make("linear_cross_entropy", *handles, over, rows[0])
 

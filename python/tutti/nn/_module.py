@@ -1,7 +1,9 @@
 """Modules and their parameters: ordinary classes, whose attributes give the names."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from tutti import _core
@@ -193,6 +195,20 @@ def i32(**dims: int) -> Input:
     return Input("i32", dims)
 
 
+def _check_signature(function: Callable[..., Any], inputs: dict[str, Any]) -> None:
+    """That a model takes what it will be given."""
+    called = function.__call__ if isinstance(function, Module) else function
+    try:
+        inspect.signature(called).bind(**inputs)
+    except TypeError as error:
+        code = getattr(called, "__code__", None)
+        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else None
+        refuse(
+            f"{called.__qualname__} is given {', '.join(inputs)}, which it does not take: {error}",
+            where,
+        )
+
+
 def trace(
     function: Module | Callable[..., Any],
     /,
@@ -227,6 +243,7 @@ def trace(
         handle = under_way.make("input", each, given.dtype, list(given.dims.items()))
         tensors[each] = Tensor(under_way, handle)
     _declare(under_way, model)
+    _check_signature(function, inputs)
     with tracing(under_way):
         results = function(**tensors)
     only = "loss" if function is model else getattr(function, "__name__", "output")

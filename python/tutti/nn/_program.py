@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tutti import _core
+from tutti._error import Error
 
 if TYPE_CHECKING:  # it takes longer to import than all of tutti, and training does without
     import numpy as np
@@ -15,10 +16,17 @@ def _contiguous(graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]) -> "dict
     import numpy as np
 
     kinds = {name: _DTYPES.get(dtype) for name, dtype, _, _ in graph.inputs}
-    return {
-        name: np.ascontiguousarray(array, kinds.get(name)).reshape(np.shape(array))
-        for name, array in arrays.items()
-    }
+    given = {}
+    for name, array in arrays.items():
+        if name not in kinds:
+            near = _core.suggest(name, list(kinds))
+            hint = f"; did you mean {near}?" if near else ""
+            raise Error(f"the model has no input {name}{hint}", "invalid")
+        try:
+            given[name] = np.ascontiguousarray(array, kinds[name]).reshape(np.shape(array))
+        except (TypeError, ValueError) as error:
+            raise Error(f"input {name} is no array of {kinds[name]}: {error}", "invalid") from None
+    return given
 
 
 def _graph(model: _core.Model | _core.Graph) -> _core.Graph:

@@ -233,6 +233,20 @@ class Value(ABC):
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         self._unknown("a NumPy function", "use the functions of tutti.nn")
 
+    def __getitem__(self, _: object) -> NoReturn:
+        refuse(
+            f"[…] of {self._tensor().text}: dimensions have names, not places; use"
+            " x.slice(name, start, end) or x.unstack(name)"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from tutti import nn
+
+        hint = f"; use nn.{name}(x)" if callable(getattr(nn, name, None)) else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name}{hint}")
+
     def __iter__(self) -> NoReturn:
         self._unknown("a loop over it", 'use x.unstack("name") for the parts along a dimension')
 

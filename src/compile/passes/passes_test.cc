@@ -23,6 +23,26 @@ void check_pass(const Pass& pass, std::string_view before, std::string_view afte
 
 }  // namespace
 
+TEST_CASE("expand writes what has no kernel in primitives, and leaves the rest") {
+  check_pass(expand, R"(graph g(%x: f32[n=3]) {
+    %s = softmax(%x) {dim="n"} @"a.py:1"
+    %y, %r = rms_norm(%s, %x) {dim="n", epsilon=0.1} @"a.py:2"
+    return %y as "y"
+  })",
+             R"(graph g(%x: f32[n=3]) {
+  %0 = reduce_max(%x) {dims=["n"]} : f32[] @"a.py:1"
+  %1 = broadcast(%0) : f32[n=3] @"a.py:1"
+  %2 = sub(%x, %1) : f32[n=3] @"a.py:1"
+  %3 = exp(%2) : f32[n=3] @"a.py:1"
+  %4 = sum(%3) {dims=["n"]} : f32[] @"a.py:1"
+  %5 = broadcast(%4) : f32[n=3] @"a.py:1"
+  %6 = div(%3, %5) : f32[n=3] @"a.py:1"
+  %7, %8 = rms_norm(%6, %x) {dim="n", epsilon=0.1} : f32[n=3], f32[] @"a.py:2"
+  return %7 as "y"
+}
+)");
+}
+
 TEST_CASE("simplify leaves out what computes nothing new") {
   check_pass(simplify, R"(graph g(%x: f32[n=2, m=3]) {
     %one = constant() {value=1.0} : f32[n=2, m=3]
@@ -160,6 +180,46 @@ TEST_CASE("join_pads puts parts of one tensor side by side") {
   %1 = concat(%x, %y, %z) {dim="n"} : f32[n=4, m=2]
   %2 = add(%0, %0) : f32[n=4, m=2]
   return %1 as "e", %2 as "f"
+}
+)");
+}
+
+TEST_CASE("fuse makes one loop of what is between heavy kernels") {
+  const auto both = [](const Graph& one) { return remove_unused(fuse(one)); };
+  check_pass(
+      both,
+      R"(graph g(%x: f32[m=2, k=3], %w: f32[k=3, n=4], %b: f32[n=4], %s: f32[n=4], %t: f32[n=4]) {
+    %p = matmul(%x, %w) {over=["k"]} @"a.py:1"
+    %c = broadcast(%b) : f32[m=2, n=4]
+    %q = add(%p, %c) @"a.py:2"
+    %r = tanh(%q) @"a.py:3"
+    %y, %u, %v = layer_norm(%r, %s, %t) {dim="n", epsilon=0.01} @"a.py:4"
+    %e = exp(%y) @"a.py:5"
+    %o = sum(%e) {dims=["n"]} @"a.py:6"
+    %h = broadcast(%o) : f32[m=2, n=4]
+    %z = div(%e, %h) @"a.py:7"
+    return %z as "z", %r as "r"
+  })",
+      R"(graph g(%x: f32[m=2, k=3], %w: f32[k=3, n=4], %b: f32[n=4], %s: f32[n=4], %t: f32[n=4]) {
+  %0 = matmul(%x, %w) {over=["k"]} : f32[m=2, n=4] @"a.py:1"
+  %1 = fused(%b, %0) : f32[m=2, n=4] @"a.py:3"
+  body(%in0: f32[n=4], %in1: f32[m=2, n=4]) {
+    %0 = broadcast(%in0) : f32[m=2, n=4]
+    %1 = add(%in1, %0) : f32[m=2, n=4] @"a.py:2"
+    %2 = tanh(%1) : f32[m=2, n=4] @"a.py:3"
+    return %2 as "out0"
+  }
+  %2, %3, %4 = layer_norm(%1, %s, %t) {dim="n", epsilon=0.01}
+      : f32[m=2, n=4], f32[m=2], f32[m=2] @"a.py:4"
+  %5 = fused(%2) : f32[m=2, n=4] @"a.py:7"
+  body(%in0: f32[m=2, n=4]) {
+    %0 = exp(%in0) : f32[m=2, n=4] @"a.py:5"
+    %1 = sum(%0) {dims=["n"]} : f32[m=2] @"a.py:6"
+    %2 = broadcast(%1) : f32[m=2, n=4]
+    %3 = div(%0, %2) : f32[m=2, n=4] @"a.py:7"
+    return %3 as "out0"
+  }
+  return %5 as "z", %1 as "r"
 }
 )");
 }

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kRowsInGroup = 64;
 // Canonical: every boundary of a shard is a multiple of it, or the end.
 constexpr int64_t kChunk = 4096;
-// Logits of so many rows at a time: enough that reading and writing the gradient of the weights
-// once more for each costs little, and far fewer than all.
+// Logits of so many rows at a time, and never of more than half: enough that reading and writing
+// the gradient of the weights once more for each costs little, and never all.
 constexpr int64_t kRowsOfLogits = 512;
 
 int64_t parts(int64_t whole, int64_t each) { return (whole + each - 1) / each; }
@@ -196,7 +196,7 @@ void FrameLowering::lower_cross_entropy(const Node& op) {
   const TensorRef w = *matrix(in[1], {op.attributes.get<std::string>("vocab")}, {over});
   const int64_t words = w.type.dims[0].size;
   const int64_t all = x.type.dims[0].size;
-  const int64_t each = std::min(all, kRowsOfLogits);
+  const int64_t each = std::min((all + 1) / 2, kRowsOfLogits);
   const TensorRef room = scratch({DType::f32, {{"row", each}, {"column", words}}});
   const auto flat = [&](const TensorRef& ref) {
     return *reshaped(ref, {ref.type.dtype, {{"row", all}}});

@@ -135,6 +135,13 @@ TEST_CASE("a next value is not written over what is still read") {
            R"(%s = sum(%w) {dims=["m"]} %b = broadcast(%s) : f32[m=3, n=3] %y = sub(%w, %b))",
            R"(%o = constant() {value=1.0} : f32[n=3, k=3] %p = matmul(%w, %o) {over=["n"]}
               %y = reshape(%p) : f32[m=3, n=3])",
+           // Read as its own transpose, and its first row for each row.
+           R"(%r = reshape(%w) : f32[n=3, m=3] %t = transpose(%r) {order=["m", "n"]}
+              %y = add(%w, %t))",
+           R"(%a = slice(%w) {dim="m", start=0, size=1} %b = reshape(%a) : f32[n=3]
+              %c = broadcast(%b) : f32[m=3, n=3] %y = add(%w, %c))",
+           R"(%e = exp(%w) %s = reduce_max(%e) {dims=["n"]} %b = broadcast(%s) : f32[m=3, n=3]
+              %y = sub(%w, %b))",
        })
     check_program(
         graph_of("graph g(%w: f32[m=3, n=3] state) { " + next + R"( return %y as "w" })"));

@@ -6,10 +6,10 @@
 namespace tutti {
 namespace {
 
-bool keeps_places(const Graph& body) {
-  return std::ranges::none_of(body.ops, [](const Node& op) {
-    return op.kind == OpKind::transpose || op_class(op.kind) == OpClass::reduce;
-  });
+// Of loops over rows: sums of a row are made before it is written, but not all that reads it.
+bool has_sums(const Graph& body) {
+  return std::ranges::any_of(body.ops,
+                             [](const Node& op) { return op_class(op.kind) == OpClass::reduce; });
 }
 
 }  // namespace
@@ -42,6 +42,27 @@ bool Overwrite::is_view_of(ValueId value, ValueId whole) const {
   return value == whole;
 }
 
+bool Overwrite::has_places_of(ValueId value, ValueId whole) const {
+  for (const Node& op : std::views::reverse(graph_.ops))
+    if (op.results[0] == value && op.kind == OpKind::reshape) value = op.operands[0];
+  return value == whole;
+}
+
+// Element by element, each is read before it is written; unless it is read as another one.
+bool Overwrite::elements_are_too_early(const Node& op, ValueId old, ValueId next) const {
+  const auto result = std::ranges::find(op.results, itself_[next]) - op.results.begin();
+  const bool fused = op.kind == OpKind::fused;
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (!is_view_of(op.operands[i], old)) continue;
+    if (!has_places_of(op.operands[i], old)) return true;
+    if (!fused) continue;
+    const Graph& body = *op.body;
+    const ValueId out = body.outputs[static_cast<size_t>(result)].value;
+    if (has_sums(body) || body.type(body.inputs[i].value).dims != body.type(out).dims) return true;
+  }
+  return false;
+}
+
 bool Overwrite::repeat_is_too_early(const Node& op, ValueId old, size_t result) const {
   const RepeatShape shape = repeat_shape(op);
   const Overwrite inside(*op.body);
@@ -68,10 +89,10 @@ bool Overwrite::is_too_early(ValueId old, ValueId next) const {
   // A cache's own rows may go somewhere else in it.
   if (op.kind == OpKind::update) return is_view_of(op.operands[1], old);
   if (op.kind == OpKind::adamw) return false;
-  // Element by element, each is read before it is written; unless it is read as another one.
-  if (op.kind == OpKind::fused) return !keeps_places(*op.body);
   const OpClass its = op_class(op.kind);
-  return its != OpClass::unary && its != OpClass::binary && its != OpClass::ternary;
+  const bool by_element = its == OpClass::unary || its == OpClass::binary ||
+                          its == OpClass::ternary || op.kind == OpKind::fused;
+  return !by_element || elements_are_too_early(op, old, next);
 }
 
 }  // namespace tutti

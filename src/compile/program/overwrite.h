@@ -19,7 +19,10 @@ class Overwrite {
 
  private:
   bool repeat_is_too_early(const Node& op, ValueId old, size_t result) const;
+  bool elements_are_too_early(const Node& op, ValueId old, ValueId next) const;
+  // All of it or a part, in whatever order; and all of it in its own.
   bool is_view_of(ValueId value, ValueId whole) const;
+  bool has_places_of(ValueId value, ValueId whole) const;
 
   const Graph& graph_;
   // Which operation makes a value, and which is the last to read it, counted from 1.

@@ -60,6 +60,15 @@ std::optional<uint64_t> left_in_cgroups() {
 
 }  // namespace
 
+void populate_pages(MutableBytes part) {
+#ifdef MADV_POPULATE_WRITE
+  static_cast<void>(madvise(part.data(), part.size(), MADV_POPULATE_WRITE));
+#else
+  constexpr int kPopulateWrite = 23;  // of Linux 5.14; glibc is older
+  static_cast<void>(madvise(part.data(), part.size(), kPopulateWrite));
+#endif
+}
+
 Result<Pages> Pages::make(uint64_t bytes) {
   Pages pages;
   if (bytes == 0) return pages;

@@ -25,6 +25,10 @@ class Pages {
   MutableBytes mapped_;  // with what it took to align it
 };
 
+// Has the kernel give pages to a part of somebody's, which else come when they are first touched;
+// what is in them stays. Any thread may call it. Older kernels do nothing.
+void populate_pages(MutableBytes part);
+
 // What this process can still use without swapping, as the kernel and our cgroup see it. Nothing
 // where neither says.
 std::optional<uint64_t> available_memory_bytes();

@@ -1,0 +1,3 @@
+#define KERNEL kNormalSse2
+#define KERNEL_NAME "sse2"
+#include "kernels/normal_kernel.inc"
