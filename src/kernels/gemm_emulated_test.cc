@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
@@ -19,12 +18,18 @@
 #include "kernels/gemm_thin.inc"
 // …
 #include "kernels/gemm_loops.inc"
+// …
+#include "kernels/gemm_shared.inc"
+// …
+#include "kernels/gemm_run.inc"
 // What is tested is there by now.
 #include <doctest/doctest.h>
 
 using namespace tutti;
 
 namespace {
+
+constexpr std::byte kStale{0xff};
 
 const GemmKernel& emulated() { return N_EMULATED::kGemm; }
 
@@ -35,7 +40,7 @@ std::vector<float> random_floats(int64_t count, std::mt19937& random) {
   return made;
 }
 
-// Both halves of the columns, each with a workspace full of what is not a number.
+// By two threads, each with a workspace full of what is not a number.
 void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::mt19937& random) {
   CAPTURE(m);
   CAPTURE(n);
@@ -57,14 +62,13 @@ void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::m
             .edge = {}};
   gemm_reference(gemm);
   gemm.c = c.data();
-  const int64_t middle = std::min(n, (n / 2 + 31) / 32 * 32);
-  for (const auto& [first, end] : {std::pair{int64_t{0}, middle}, std::pair{middle, n}}) {
-    if (first == end) continue;
-    const size_t bytes = emulated().workspace_bytes(gemm);
-    const auto workspace = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    std::fill_n(workspace.get(), bytes, std::byte{0xff});
-    emulated().run(gemm, {0, m, first, end}, workspace.get());
-  }
+  std::vector<std::byte> shared(emulated().shared_bytes(gemm), kStale);
+  for (int phase = 0; phase < emulated().phases(gemm); ++phase)
+    for (int thread = 0; thread < 2; ++thread) {
+      std::vector<std::byte> workspace(emulated().workspace_bytes(gemm), kStale);
+      Turns turns(thread, 2);
+      emulated().run(gemm, {phase, thread, 2, &turns, shared.data(), workspace.data()});
+    }
   size_t wrong = 0;
   for (size_t i = 0; i < c.size(); ++i)
     if (std::bit_cast<uint32_t>(c[i]) != std::bit_cast<uint32_t>(expected[i])) ++wrong;
