@@ -60,18 +60,14 @@ void check_attention(const AttentionShape& s) {
     r.dv.resize(k.size());
     std::vector<std::byte> room(
         std::max(attention_workspace_bytes(s), attention_grad_workspace_bytes(s)), std::byte{0xff});
-    const Part all{0, s.batch * s.kv_heads};
     const Attention forward{s, rows_of(q), keys_of(k), keys_of(v), rows(r.out), r.lse.data()};
     const AttentionGrad grad{s,          rows_of(dout),  rows_of(q),   keys_of(k),
                              keys_of(v), rows_of(r.out), r.lse.data(), rows(r.dq),
                              keys(r.dk), keys(r.dv)};
-    if (emulated) {
-      N_EMULATED::attend_heads(forward, all, room.data());
-      N_EMULATED::grad_heads(grad, all, room.data());
-    } else {
-      attention(forward, 0, 1, room.data());
-      attention_grad(grad, 0, 1, room.data());
-    }
+    Turns forth;
+    Turns back;
+    (emulated ? N_EMULATED::attend_heads : attention)(forward, forth, room.data());
+    (emulated ? N_EMULATED::grad_heads : attention_grad)(grad, back, room.data());
   }
   CHECK(same_bits(results[0].out, results[1].out));
   CHECK(same_bits(results[0].lse, results[1].lse));
