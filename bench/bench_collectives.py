@@ -2,7 +2,8 @@
 
 Every side rewrites its buffers before every call and tells the slowest rank's time, the median
 over calls. Open MPI runs with the fastest of several settings at each size, found by a sweep; Gloo
-through torch, with one thread for each rank. "shared" is an all_reduce whose result lies once in
+through torch, with one thread for each rank. Rounds go on for a while and are five at most, so that
+all of it takes ten minutes. "shared" is an all_reduce whose result lies once in
 memory that all ranks see; peers have no such thing, so theirs is the usual one. "limit" is what
 the memory can do: memcpy by as many processes at once, of as many bytes as a rank has to write, and
 of all_reduce in place reading and writing as much as that must, 2pN bytes. Notes tell the ratio
@@ -14,6 +15,7 @@ import os
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +31,10 @@ MPI_ALGORITHMS = {
     "rabenseifner": "6",
 }
 TORCH = "torch==2.15.0"
+ROUNDS_S = 8.0  # of one comparison, after its second round
+WORTH = 1.5  # settings that were no slower than this at a smaller size are tried at a large one
+LARGE = 64 * MIB
+PATIENCE_S = 90  # mpirun hangs now and then
 
 Times = dict[int, float]  # bytes to µs
 
@@ -44,7 +50,12 @@ def parse(output: str) -> Times:
 
 def run_program(command: list[str], env: dict[str, str] | None = None) -> Times:
     done = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=300, env=env or os.environ
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=env or os.environ,
     )
     return parse(done.stdout)
 
@@ -96,15 +107,33 @@ def wanted(what: str, peer: str, ranks: int, size: int) -> float:
 class Mpi:
     """Open MPI at its best: which settings win is found once for each size."""
 
-    def __init__(self, program: Path, ranks: int, what: str, sizes, quick: bool) -> None:
+    def __init__(
+        self, program: Path, ranks: int, what: str, sizes: tuple[int, ...], quick: bool
+    ) -> None:
         self.command = [str(program), what]
         self.ranks = ranks
         settings = mpi_settings(ranks, what, quick)
-        sweep = {"TUTTI_BENCH_SWEEP": "1"}
-        tried = {name: self._run(flags, sizes, sweep) for name, flags in settings.items()}
-        tried = {name: times for name, times in tried.items() if times}
-        self.best = {size: min(tried, key=lambda name: tried[name][size]) for size in sizes}
         self.settings = settings
+        self.best: dict[int, str] = {}
+        small = tuple(size for size in sizes if size < LARGE)
+        large = tuple(size for size in sizes if size >= LARGE)
+        tried = self._try(list(settings), small)
+        names = list(tried or settings)
+        if tried and large:
+            fastest = min(times[small[-1]] for times in tried.values())
+            names = [name for name in names if tried[name][small[-1]] <= WORTH * fastest]
+        self._try(names, large)
+
+    def _try(self, names: list[str], sizes: tuple[int, ...]) -> dict[str, Times]:
+        """Notes which is fastest at each of these sizes."""
+        if not sizes:
+            return {}
+        sweep = {"TUTTI_BENCH_SWEEP": "1"}
+        tried = {name: self._run(self.settings[name], sizes, sweep) for name in names}
+        tried = {name: times for name, times in tried.items() if times}
+        for size in sizes if tried else ():
+            self.best[size] = min(tried, key=lambda name: tried[name][size])
+        return tried
 
     def _run(self, flags: list[str], sizes: tuple[int, ...], more: dict[str, str]) -> Times:
         words = ["mpirun", *flags, "-np", str(self.ranks), *self.command, *map(str, sizes)]
@@ -117,7 +146,7 @@ class Mpi:
         times: Times = {}
         for name in set(self.best.values()):
             sizes = tuple(size for size, best in self.best.items() if best == name)
-            for _ in range(3):  # mpirun hangs now and then
+            for _ in range(3):
                 some = self._run(self.settings[name], sizes, {})
                 if some:
                     break
@@ -137,8 +166,11 @@ def interleaved(
     what: str, ranks: int, sizes: tuple[int, ...], rounds: int, ours: Callable[[], Times],
     peer: str, theirs: Callable[[], Times], note: Callable[[int], str | None],
 ) -> Iterator[Case]:  # fmt: skip
-    pairs = []
+    pairs: list[tuple[Times, Times]] = []
+    began = time.monotonic()
     for turn in range(rounds):
+        if turn >= 2 and time.monotonic() - began > ROUNDS_S:
+            break
         first = ours() if turn % 2 == 0 else None
         other = theirs()
         pairs.append((first or ours(), other))

@@ -13,13 +13,13 @@ enum { kMostCalls = 2000 };
 static inline int only_compares(void) { return getenv("TUTTI_BENCH_SWEEP") != NULL; }
 
 static inline int calls_for(uint64_t bytes) {
-  const uint64_t calls = (UINT64_C(1) << (only_compares() ? 26 : 29)) / (bytes + 1);
-  const uint64_t least = only_compares() ? 3 : 7;
+  const uint64_t calls = (UINT64_C(1) << (only_compares() ? 26 : 28)) / (bytes + 1);
+  const uint64_t least = only_compares() ? 3 : 5;
   return calls < least ? (int)least : calls > kMostCalls ? (int)kMostCalls : (int)calls;
 }
 
 static inline int warm_up_calls(uint64_t bytes) {
-  return bytes <= (1 << 24) ? 20 : only_compares() ? 1 : 2;
+  return bytes <= (1 << 20) ? 20 : bytes <= (1 << 24) ? 5 : 1;
 }
 
 /* Every cache line is written, by whoever owns the buffer. */

@@ -4,8 +4,8 @@
 
 One picture for each number of processes. Bandwidth is the size of the vector over the time of the
 slowest rank, in the median over calls and then over rounds; rounds interleave all sides. Measures
-as bench_collectives.py does, with Open MPI at its best of several settings for each size. On a
-quiet machine it takes half an hour; --quick takes a minute and is for looking at pictures.
+as bench_collectives.py does, with Open MPI at its best of several settings for each size. It takes
+ten minutes of a quiet machine; --quick takes a minute and is for looking at pictures.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from common import ROOT, Missing, bench_program, progress, python_peer
 
 SIZES = tuple(4 * KIB * 4**i for i in range(9))  # to 256 MiB
 QUICK_SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB)
-ROUNDS = 5
+ROUNDS = 3
 
 
 def sides_of(

@@ -11,6 +11,7 @@
 #include "decoder.h"
 #include "fabric.h"
 #include "model.h"
+#include "parcel.h"
 #include "plan.h"
 #include "program.h"
 #include "raise.h"
@@ -66,6 +67,7 @@ NB_MODULE(_core, module) {
   bind_cluster(module);
   bind_plan(module);
   bind_fabric(module);
+  bind_parcel(module);
   bind_vault(module);
   bind_model(module);
   bind_program(module);

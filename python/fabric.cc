@@ -36,6 +36,7 @@ using tutti::Duration;
 using tutti::Result;
 
 using AnyArray = nb::ndarray<nb::device::cpu>;
+using AnyInput = nb::ndarray<nb::ro, nb::device::cpu>;  // may be read-only
 
 // How long a wait goes on before Python's signals are looked at.
 constexpr Duration kSlice = std::chrono::milliseconds(50);
@@ -44,7 +45,8 @@ Duration seconds(double value) {
   return Duration(static_cast<int64_t>(std::min(value, 1e9) * 1e9));
 }
 
-std::optional<DType> dtype_of(const AnyArray& array) {
+template <class Array>
+std::optional<DType> dtype_of(const Array& array) {
   const nb::dlpack::dtype type = array.dtype();
   const int code = type.code;
   const int bits = type.bits;
@@ -63,11 +65,14 @@ std::optional<DType> dtype_of(const AnyArray& array) {
               code == static_cast<int>(nb::dlpack::dtype_code::Bool)) &&
              bits == 8) {
     return DType::u8;
+  } else if (code == static_cast<int>(nb::dlpack::dtype_code::UInt) && bits == 16) {
+    return DType::bf16;  // its bits, where a library has no such type
   }
   return std::nullopt;
 }
 
-bool contiguous(const AnyArray& array) {
+template <class Array>
+bool contiguous(const Array& array) {
   if (array.size() == 0) return true;
   int64_t expected = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
@@ -81,7 +86,8 @@ bool contiguous(const AnyArray& array) {
   raise(tutti::Error(Code::invalid, std::move(text)));
 }
 
-DType known_dtype(const AnyArray& array) {
+template <class Array>
+DType known_dtype(const Array& array) {
   const auto type = dtype_of(array);
   if (!type)
     raise_invalid("arrays of this type cannot be moved; use f32, f64, bf16, f16, i8, u8, i32, i64");
@@ -148,6 +154,7 @@ void PythonFabric::join(double timeout_s) {
 }
 
 void PythonFabric::leave() {
+  if (!rank_->here()) return;
   const std::scoped_lock lock(mutex_);
   fabric().leave();
 }
@@ -215,7 +222,7 @@ struct PythonOperation {
 };
 
 struct CallableGroup : PythonGroup {
-  PythonOperation start(const std::string& kind, std::optional<AnyArray> input,
+  PythonOperation start(const std::string& kind, std::optional<AnyInput> input,
                         std::optional<AnyArray> output, const std::string& op, uint64_t elements,
                         uint32_t root, int32_t distance, bool shared, std::vector<uint64_t> counts,
                         std::vector<uint64_t> incoming, uint32_t lanes, const nb::list& parts,
@@ -244,10 +251,11 @@ struct CallableGroup : PythonGroup {
       if (output && type != call.type) raise_invalid("input and output are of different types");
       call.type = type;
       call.input = static_cast<const std::byte*>(input->data());
+      call.input_elements = input->size();
     }
     nb::list held;
     for (nb::handle item : parts) {
-      const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyArray>>(item);
+      const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyInput>>(item);
       if (known_dtype(array) != call.type || array.size() != elements)
         raise_invalid("parts of a reduction are as large as its output, and of its type");
       call.parts.push_back({{first, count}, static_cast<const std::byte*>(array.data())});

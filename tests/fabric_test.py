@@ -75,6 +75,32 @@ except tutti.Error as error:
     assert done[0].startswith("[0] invalid") and done[1].startswith("[1] invalid")
 
 
+def test_arrays_may_be_whatever_has_a_buffer_read_only_unaligned_or_bits_of_bf16() -> None:
+    script = """
+import array
+values = array.array("f", [1, 2, 3])
+world.all_reduce(values)
+assert values.tolist() == [size, 2 * size, 3 * size]
+raw = bytearray(8)
+world.broadcast(raw)
+given = np.ones(300000, np.float32)
+given.flags.writeable = False
+out = np.empty_like(given)
+assert (world.all_reduce(given, out=out) == size).all()
+odd = np.ndarray(70001, np.float32, bytearray(4 * 70001 + 1), 1)
+odd[...] = rank
+assert (world.all_reduce(odd, op="max") == size - 1).all()
+half = fabric.empty(1000, "bf16")
+half[...] = np.float32(1.5).view(np.uint32) >> 16
+world.all_reduce(half, dtype="bf16")
+assert ((half.astype(np.uint32) << 16).view(np.float32) == 1.5 * size).all()
+copy = fabric.adopt(np.arange(12, dtype=np.float32).reshape(3, 4).T)
+assert fabric.holds(copy) and copy.tolist()[1] == [1, 5, 9]
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
 def test_whoever_does_not_come_is_named() -> None:
     script = """
 world.barrier()
@@ -111,6 +137,16 @@ assert (x == 2).all()
         ("world.reduce_scatter(np.zeros(3, np.float32), np.zeros(2, np.float32))", "counts"),
         ("world.broadcast(np.zeros(3, np.float32), root=9)", "no member 9"),
         ("world.all_reduce(np.zeros(3), out=np.zeros(4))", "3 elements do not fit 4"),
+        ("world.all_reduce([1.0, 2.0])", "a list is no array"),
+        ("world.all_reduce(np.broadcast_to(np.float32(1), 1))", "can be written"),
+        ("world.all_reduce(np.zeros(3, np.uint16))", "dtype='bf16'"),
+        ("world.all_gather(np.zeros(3), np.zeros(5))", "gives 6 elements"),
+        ("world.all_gather(np.zeros(30000), np.zeros(50000))", "gives 60000 elements"),
+        ("world.all_to_all(np.zeros(4), np.zeros(3))", "room for 3"),
+        ("world.all_to_all(np.zeros(3), np.zeros(4), [2, 2], [2, 2])", "its input has 3"),
+        ("fabric.send(np.zeros(3), 2)", "no rank 2"),
+        ("fabric.region(np.zeros(3))", "adopt() it"),
+        ("fabric.put(np.zeros(2), fabric.region(fabric.zeros((2, 2), 'f64')[:, 0]))", "contiguous"),
         ("fabric.empty(1 << 60)", "do not fit"),
         ("fabric.group([0, 0])", "different ranks"),
         ("fabric.empty(4, 'f8')", "no type of the fabric"),
@@ -125,6 +161,64 @@ except tutti.Error as error:
 """
     done = lines_of(ranks(2, script))
     assert len(done) == 2 and words in done[0], done
+
+
+def test_a_process_forked_from_a_rank_ends_without_being_missed() -> None:
+    script = """
+if rank == 0 and (child := os.fork()) == 0:
+    try:
+        world.barrier()
+    except tutti.Error as error:
+        assert "forked" in str(error), error
+        sys.exit(0)
+    os._exit(1)
+if rank == 0:
+    assert os.waitpid(child, 0)[1] == 0
+for _ in range(100):
+    world.barrier()
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
+def test_a_rank_that_ends_without_a_word_is_not_waited_for() -> None:
+    script = """
+world.barrier()
+if rank == 1:
+    os._exit(0)
+try:
+    world.barrier()
+except tutti.fabric.PeerLost as lost:
+    print(lost.ranks)
+try:
+    fabric.receive(np.empty(3), 1)
+except tutti.fabric.PeerLost as lost:
+    print(lost.ranks)
+"""
+    assert lines_of(ranks(3, script)) == ["[0] (1,)", "[0] (1,)", "[2] (1,)", "[2] (1,)"]
+
+
+def test_survivors_hear_of_a_death_before_the_memory_of_the_dead_is_given_back() -> None:
+    script = """
+pids = np.empty(size, np.int64)
+world.all_gather(np.array([os.getpid()]), pids)
+memory = fabric.zeros(512 << 20, "u8")
+world.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    world.barrier()
+except tutti.fabric.PeerLost as lost:
+    state = open(f"/proc/{pids[1]}/stat").read().rpartition(")")[2].split()[0]
+    print(lost.ranks, state != "Z", flush=True)
+    time.sleep(60)
+"""
+    told = set()
+    for _ in range(5):  # the kernel may be quicker, now and then
+        done = ranks(2, script)
+        assert "rank 1 failed first: killed by SIGKILL" in done.stderr
+        told |= set(done.stdout.splitlines())
+    assert "[0] (1,) True" in told, told
 
 
 def test_a_process_outside_of_a_job_is_alone_and_everything_works() -> None:

@@ -43,6 +43,22 @@ assert group.all_reduce(value, op="max")[0] == group.ranks[-1]
 ones = [np.ones(n, np.float32) for n in (1, 9000, 70000)]
 pending = [world.all_reduce(each, op="mean", wait=False) for each in ones]
 assert all((p.wait() == 1).all() for p in pending)
+for count in (1, 300000):
+    mine, theirs = np.full(count, rank), np.empty(count, np.int64)
+    sent = fabric.send(mine, (rank + 1) % size, tag=count, wait=False)
+    fabric.receive(theirs, (rank - 1) % size, tag=count)
+    sent.wait()
+    assert (theirs == (rank - 1) % size).all()
+table = fabric.empty((50, 40), "i32")
+table[...] = np.arange(2000).reshape(50, 40) + 10000 * rank
+columns = world.regions(table[:, 7])
+assert columns[rank].rank == rank and columns[rank].shape == (50,)
+assert (fabric.get(columns[size - 1]) == np.arange(7, 2000, 40) + 10000 * (size - 1)).all()
+rows = world.regions(table[3])
+fabric.put(np.full(40, rank, np.int32), rows[(rank + 1) % size])
+fabric.notify((rank + 1) % size, tag=5, wait=False)
+fabric.await_notice((rank - 1) % size, tag=5)
+assert (table[3] == (rank - 1) % size).all()
 world.barrier()
 print("well")
 """

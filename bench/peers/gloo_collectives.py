@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 
 
 def calls_for(size: int) -> int:
-    return max(5, min(200, (1 << 28) // (size + 1)))
+    return max(3, min(200, (1 << 27) // (size + 1)))
 
 
 def rank_main(rank: int, ranks: int, what: str, folder: str, sizes: list[int]) -> None:

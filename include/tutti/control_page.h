@@ -38,7 +38,9 @@ long syscall(long number, ...);  // not declared by unistd.h under -std=c11
 #define TUTTI_CONTROL_LAYOUT 1U          // later layouts only add to it
 #define TUTTI_CONTROL_BYTES 1024         // of a page, and from one page of an arena to the next
 #define TUTTI_CONTROL_RANGES 112U        // of dead ranks; when there are more, some are left out
-#define TUTTI_CONTROL_FD_VARIABLE "TUTTI_CONTROL_FD"          // the arena of all pages of a host
+#define TUTTI_CONTROL_LIFELINE_BROKEN 0x40000000U     // FUTEX_OWNER_DIED
+#define TUTTI_CONTROL_LIFELINE_ENDED 0x40000001U      // by the keeper: its process has ended
+#define TUTTI_CONTROL_FD_VARIABLE "TUTTI_CONTROL_FD"  // the arena of all pages of a host
 #define TUTTI_CONTROL_OFFSET_VARIABLE "TUTTI_CONTROL_OFFSET"  // of this rank's page in it
 
 typedef struct tutti_control_page {
@@ -67,7 +69,11 @@ typedef struct tutti_control_page {
   uint64_t record_offset;  // of its flight record, in the arena of TUTTI_HEAP_FD
   uint32_t record_bytes;   // 0: it keeps none
   uint32_t record_brief;   // so many of them, from the first, are enough for a short answer
-  uint64_t reserved_2[3];
+  // The number of a thread that lives as long as the rank, in that thread's robust list: when it
+  // ends, the kernel sets TUTTI_CONTROL_LIFELINE_BROKEN and wakes the keeper. 0: nobody holds it.
+  uint32_t lifeline;
+  uint32_t reserved_4;
+  uint64_t reserved_2[2];
 
   // Written by the keeper and the agent: first | last << 32, ascending. From the end backwards, two
   // words for each range that was lost and is back: the range, and before it the epoch since which.
@@ -92,6 +98,7 @@ TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, pid) == 84, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_offset) == 88, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_bytes) == 96, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, record_brief) == 100, "layout");
+TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, lifeline) == 104, "layout");
 TUTTI_CONTROL_ASSERT(offsetof(tutti_control_page, dead) == 128, "layout");
 
 // A copy of the set of the dead, or of the lost.

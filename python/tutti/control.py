@@ -80,7 +80,9 @@ class _Layout(ctypes.LittleEndianStructure):
         ("record_offset", ctypes.c_uint64),
         ("record_bytes", ctypes.c_uint32),
         ("record_brief", ctypes.c_uint32),
-        ("reserved_2", ctypes.c_uint64 * 3),
+        ("lifeline", ctypes.c_uint32),
+        ("reserved_4", ctypes.c_uint32),
+        ("reserved_2", ctypes.c_uint64 * 2),
         ("dead", ctypes.c_uint64 * MAX_RANGES),
     )
 

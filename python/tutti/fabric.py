@@ -15,8 +15,10 @@ docs/fabric.md is the manual.
 import atexit
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from tutti import _core
@@ -25,15 +27,19 @@ from tutti.layout import Copy, Layout, Mesh, Plan, plan
 
 __all__ = [
     "Copy", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation", "PeerLost", "Plan",
-    "TimedOut", "join", "plan",
+    "Region", "TimedOut", "join", "plan",
 ]  # fmt: skip
 
 TIMEOUT_S = 600.0
-# Names of types, as the fabric has them, and NumPy's. bf16 is not one of NumPy's: its bits are.
+# Names of types, as the fabric has them, and NumPy's. bf16 is not one of NumPy's: its bits are, as
+# uint16. Reductions of those want dtype="bf16" to be said.
 DTYPES = {
     **{"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16"},
     **{"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"},
 }
+
+
+REGION_DIMENSIONS = 8  # at most
 
 
 class PeerLost(Error):
@@ -72,6 +78,12 @@ class Operation:
         except Error as error:
             raise self._fabric._told(error) from None
 
+    def _lasts(self) -> bool:
+        try:
+            return not self._begun.poll()
+        except Error:  # told to whoever waits for it
+            return False
+
     def wait(self, timeout: float | None = None) -> Any:
         """Wait until it is done; gives the result."""
         try:
@@ -79,6 +91,30 @@ class Operation:
         except Error as error:
             raise self._fabric._told(error) from None
         return self._result
+
+
+@dataclass(frozen=True)
+class Region:
+    """An array that its rank shows to others, for get() and put(); in this epoch."""
+
+    rank: int
+    offset: int
+    itemsize: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    def _words(self) -> list[int]:
+        """As int64s, as many for all."""
+        dims = [len(self.shape), *self.shape, *self.strides]
+        head = [self.rank, self.offset, self.itemsize, list(DTYPES).index(self.dtype)]
+        return [*head, *dims, *[0] * (2 * REGION_DIMENSIONS + 1 - len(dims))]
+
+    @staticmethod
+    def _of(words: Sequence[int]) -> "Region":
+        rank, offset, itemsize, dtype, dims, *rest = (int(word) for word in words)
+        shape, strides = tuple(rest[:dims]), tuple(rest[dims : 2 * dims])
+        return Region(rank, offset, itemsize, shape, strides, list(DTYPES)[dtype])
 
 
 class Group:
@@ -102,7 +138,9 @@ class Group:
         """Until all have come."""
         return self._call("barrier", None, None, 0, wait)
 
-    def all_reduce(self, array, op: str = "sum", out=None, *, shared: bool = False, wait=True):
+    def all_reduce(
+        self, array, op: str = "sum", out=None, *, shared: bool = False, dtype="", wait=True
+    ):
         """Everybody gets the sum (mean, max, min) of all arrays; in place unless `out` is given.
 
         With shared=True `out` is one that shared() gave, the same for all: it is written once.
@@ -110,21 +148,27 @@ class Group:
         result = array if out is None else out
         elements = _elements(array)
         _same_size(array, result)
+        _reducible(array, dtype)
         return self._call("all_reduce", array, result, elements, wait, op=op, shared=shared)
 
     def all_reduce_lanes(
-        self, parts: Sequence[tuple[int, int, Any]], lanes: int, out, op: str = "sum", wait=True
-    ):
+        self, parts: Sequence[tuple[int, int, Any]], lanes: int, out, op: str = "sum", *,
+        dtype="", wait=True,
+    ):  # fmt: skip
         """An all_reduce whose summands are lanes, dealt to ranks in any way: the bits are the same.
 
         Each part is (first lane, how many, their sum); whole_lanes() says which may be joined.
         """
-        given = list(parts)
+        given = [(first, count, _array(part)) for first, count, part in parts]
         elements = _elements(out)
+        _reducible(out, dtype)
         return self._call("all_reduce", None, out, elements, wait, op, parts=given, lanes=lanes)
 
-    def reduce_scatter(self, array, out, op: str = "sum", counts: Sequence[int] = (), wait=True):
+    def reduce_scatter(
+        self, array, out, op: str = "sum", counts: Sequence[int] = (), *, dtype="", wait=True
+    ):
         """Each gets its share of the sum: equal ones, or `counts` elements each."""
+        _reducible(array, dtype)
         return self._call("reduce_scatter", array, out, _elements(array), wait, op, counts=counts)
 
     def all_gather(self, array, out, *, shared: bool = False, wait=True):
@@ -196,6 +240,15 @@ class Group:
             flat = self._group.shared_bytes(size)
         return flat.view(name).reshape(shape)
 
+    def regions(self, array) -> list[Region]:
+        """Everybody shows an array of its heap; gives those of all, for get() and put()."""
+        own = self._fabric.region(array)._words()
+        mine = self._fabric.empty(len(own), "i64")
+        mine[...] = own
+        everybody = self._fabric.empty(len(own) * self.size, "i64")
+        self.all_gather(mine, everybody)
+        return [Region._of(words) for words in everybody.reshape(self.size, -1)]
+
     def _even(self, array) -> int:
         elements = _elements(array)
         if elements % self.size:
@@ -207,13 +260,16 @@ class Group:
         self, kind, array, out, elements, wait, op="sum", root=0, distance=1, shared=False,
         counts=(), incoming=(), lanes=0, parts=(),
     ):  # fmt: skip
+        given, room = _array(array), _array(out)
         try:
             begun = self._group.start(
-                kind, array, out, op, elements, root, distance, shared,
+                kind, given, room, op, elements, root, distance, shared,
                 list(counts), list(incoming), lanes, list(parts), _caller(),
             )  # fmt: skip
         except Error as error:
             raise self._fabric._told(error) from None
+        except TypeError:
+            raise _unfit(given, room) from None
         operation = Operation(self._fabric, begun, out)
         return operation.wait() if wait else operation
 
@@ -234,6 +290,7 @@ class Fabric:
         self._core = _core.Fabric.open(timeout, transport or "", streams, checksums, encrypt, tune)
         self.rank: int = self._core.rank
         self.size: int = self._core.size
+        self._under_way: list[Operation] = []
         self.world: Group
         self.rejoin(timeout)
 
@@ -278,14 +335,67 @@ class Fabric:
         return array
 
     def adopt(self, array):
-        """A copy of a NumPy array in the heap, for calls that then need none."""
-        copy = self._core.empty(array.nbytes).view(array.dtype).reshape(array.shape)
-        copy[...] = array
+        """A copy of an array in the heap, as NumPy's, for calls that then need none."""
+        array = _array(array)
+        copy = self.empty(tuple(array.shape), _dtype_name(array))
+        if hasattr(array, "__array_interface__"):
+            copy[...] = array
+        else:
+            self.put(array.contiguous(), self.region(copy))
         return copy
 
     def holds(self, array) -> bool:
         """Whether this array lies in the heap, so that no call copies it."""
         return self._core.holds(array)
+
+    def send(self, array, to: int, tag: int = 0, *, priority: str = "normal", wait=True):
+        """Bytes to one rank, which calls receive() with this tag; done when it has them.
+
+        Between hosts what is "urgent" overtakes what is "normal", and that what is "bulk".
+        """
+        return self._parcel(_core.fabric_send, array, array, wait, to, tag, priority)
+
+    def receive(self, array, source: int, tag: int = 0, *, wait=True):
+        """What a rank sends with this tag, into an array of the same size."""
+        return self._parcel(_core.fabric_receive, array, array, wait, source, tag)
+
+    def notify(self, to: int, tag: int = 0, *, wait=True):
+        """A message of no bytes; the other rank calls await_notice()."""
+        return self.send(self.empty(0, "u8"), to, tag, priority="urgent", wait=wait)
+
+    def await_notice(self, source: int, tag: int = 0, *, wait=True):
+        return self.receive(self.empty(0, "u8"), source, tag, wait=wait)
+
+    def region(self, array) -> Region:
+        """Shows an array of the heap to other ranks, also one that lies apart."""
+        with self._telling():
+            rank, offset, itemsize, shape, strides = _core.fabric_region(self._core, array)
+        return Region(rank, offset, itemsize, tuple(shape), tuple(strides), _dtype_name(array))
+
+    def get(self, region: Region, out=None, *, priority: str = "normal", wait=True):
+        """What lies there now, without the help of its rank; an array of the heap, or `out`."""
+        out = self.empty(region.shape, region.dtype) if out is None else out
+        where = astuple(region)[:-1]
+        return self._parcel(_core.fabric_get, out, out, wait, where, priority)
+
+    def put(self, array, region: Region, *, priority: str = "normal", wait=True):
+        """Writes to a contiguous region; done when the bytes are there. notify() who shall know."""
+        where = astuple(region)[:-1]
+        return self._parcel(_core.fabric_put, array, region, wait, where, priority)
+
+    def _parcel(self, begin, array, result, wait, *words):
+        given = _array(array)
+        try:
+            with self._telling():
+                begun = begin(self._core, given, *words)
+        except TypeError:
+            raise _unfit(given, None) from None
+        operation = Operation(self, begun, result)
+        if wait:
+            return operation.wait()
+        self._under_way = [one for one in self._under_way if one._lasts()]
+        self._under_way.append(operation)  # also when nobody waits for it
+        return operation
 
     def _told(self, error: Error) -> Error:
         """The exception that fits."""
@@ -328,7 +438,18 @@ def join(
     if _joined is None:
         _joined = Fabric(timeout, streams, checksums, encrypt, transport, tune)
         atexit.register(_joined._core.leave)
+        os.register_at_fork(after_in_child=_forked)
     return _joined
+
+
+class _ParentsFabric:
+    def __getattr__(self, name: str):
+        raise Error("this process was forked from a rank: the fabric is its parent's", "invalid")
+
+
+def _forked() -> None:
+    if _joined is not None:
+        _joined._core = _joined.world._group = _ParentsFabric()
 
 
 def whole_lanes(lanes: int, holders: int, holder: int) -> list[tuple[int, int]]:
@@ -337,7 +458,42 @@ def whole_lanes(lanes: int, holders: int, holder: int) -> list[tuple[int, int]]:
 
 
 def _as_shape(shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(size < 0 for size in dims):
+        raise Error(f"there is no array of shape {dims}", "invalid")
+    return dims
+
+
+def _array(given):
+    """What has a buffer but is no array is seen as one."""
+    if given is None or hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__"):
+        return given
+    try:
+        view = memoryview(given)
+    except TypeError:
+        raise Error(f"a {type(given).__name__} is no array; see numpy.array", "invalid") from None
+    import numpy
+
+    return numpy.asarray(view)
+
+
+def _unfit(*given) -> Error:
+    for array in given:
+        flags = getattr(array, "flags", None)
+        if flags is not None and not flags.writeable:
+            return Error("what a call gives needs an array that can be written", "invalid")
+    kinds = " and ".join(type(array).__name__ for array in given if array is not None)
+    return Error(f"a call takes arrays in memory of the processor, not {kinds}", "invalid")
+
+
+def _reducible(array, dtype: str) -> None:
+    if dtype not in ("", "bf16"):
+        raise Error("dtype is for arrays whose library has no bf16: dtype='bf16'", "invalid")
+    kind = getattr(array, "dtype", None)
+    letter = getattr(kind, "char", None)  # NumPy's, and quick
+    if not dtype and (letter == "H" or (letter is None and str(kind) == "torch.uint16")):
+        words = "uint16 is not summed; if these are the bits of bf16, say dtype='bf16'"
+        raise Error(words, "invalid")
 
 
 def _shape_and_type(shape, dtype: str) -> tuple[int, str]:
@@ -346,6 +502,16 @@ def _shape_and_type(shape, dtype: str) -> tuple[int, str]:
     if name not in item and name not in ("int8", "uint8"):
         raise Error(f"'{dtype}' is no type of the fabric; use {', '.join(DTYPES)}", "invalid")
     return math.prod(_as_shape(shape)) * item.get(name, 1), name
+
+
+def _dtype_name(array) -> str:
+    """Of NumPy's, or torch's."""
+    name = str(array.dtype).removeprefix("torch.")
+    names = {numpys: ours for ours, numpys in DTYPES.items()}
+    known = names | {"bfloat16": "bf16", "bool": "u8"}
+    if name not in known:
+        raise Error(f"'{name}' is no type of the fabric; use {', '.join(DTYPES)}", "invalid")
+    return known[name]
 
 
 def _by_name(plan: Plan, given, what: str) -> dict[str, list[Any]]:
@@ -368,7 +534,7 @@ def _by_name(plan: Plan, given, what: str) -> dict[str, list[Any]]:
 
 
 def _elements(array) -> int:
-    return math.prod(array.shape)
+    return math.prod(_array(array).shape)
 
 
 def _same_size(array, out) -> None:

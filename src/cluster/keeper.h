@@ -108,6 +108,8 @@ class Keeper {
   Result<const HeldArena*> heap_beside(const HeldArena* pages);
   HeldArena* find_arena(const std::string& name);
   Task<void> watch(HeldRank& held);
+  Task<void> watch_lifeline(RankName name, pid_t pid);
+  void end_lifeline(const HeldRank& held);
   bool lacked_memory(const HeldRank& held, const Exit& exit);
   void look_at_memory();
   void note_exit(const HeldRank& held, Exit exit);

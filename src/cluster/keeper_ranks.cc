@@ -127,7 +127,9 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show
   for (HeldRank& held : *started) {
     const RankName name = held.name;
     which.push_back(name);
-    lives_.spawn(watch(ranks_.emplace(name, std::move(held)).first->second));
+    HeldRank& mine = ranks_.emplace(name, std::move(held)).first->second;
+    lives_.spawn(watch(mine));
+    if (mine.control_offset) lives_.spawn(watch_lifeline(name, mine.process->pid()));
   }
   if (reap_at_ == kNever) {
     memory_ = MemoryBlame();
@@ -147,6 +149,46 @@ Task<void> Keeper::watch(HeldRank& held) {
   } else {
     note_exit(held, *waited);
   }
+  end_lifeline(held);
+}
+
+namespace {
+
+// nullptr when the rank has destroyed its page.
+std::atomic<uint32_t>* lifeline_of(const HeldRank& held) {
+  tutti_control_page* page = held.arena->pages->find(*held.control_offset);
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(page->lifeline));
+  return page == nullptr ? nullptr : reinterpret_cast<std::atomic<uint32_t>*>(&page->lifeline);
+}
+
+}  // namespace
+
+// Of a rank that holds one: its siblings need not wait until all its memory is given back. Its exit
+// is told when it has ended: until then its successor must not begin.
+Task<void> Keeper::watch_lifeline(RankName name, pid_t pid) {
+  while (true) {
+    const auto found = ranks_.find(name);
+    if (found == ranks_.end() || !found->second.running || found->second.process->pid() != pid)
+      co_return;
+    const HeldRank& held = found->second;
+    const std::atomic<uint32_t>* line = lifeline_of(held);
+    if (line == nullptr) co_return;
+    const uint32_t seen = line->load();
+    if ((seen & TUTTI_CONTROL_LIFELINE_BROKEN) != 0 && held.process->failing()) {
+      (void)held.arena->pages->apply({.died = {{name.number, name.number}}});
+      co_return;
+    }
+    auto changed = co_await world_.memory().wait(*line, seen, kNever);
+    if (!changed) co_return;  // cancelled, or there are too many
+  }
+}
+
+// Who failed is in the pages of the others by now; who is not, and took no leave, returned 0.
+void Keeper::end_lifeline(const HeldRank& held) {
+  std::atomic<uint32_t>* line = held.control_offset ? lifeline_of(held) : nullptr;
+  if (line == nullptr) return;
+  *line = TUTTI_CONTROL_LIFELINE_ENDED;
+  world_.memory().wake_all(*line);
 }
 
 void Keeper::note_exit(const HeldRank& held, Exit exit) {
@@ -240,6 +282,8 @@ Task<Result<void>> Keeper::assign(keeper::Assign command) {
   if (command.has_control_offset()) held->control_offset = command.control_offset();
   held->assignment.reset();
   ranks_.insert(std::move(node));
+  if (held->running && held->control_offset)
+    lives_.spawn(watch_lifeline(held->name, held->process->pid()));
   if (held->exit_meanwhile) note_exit(*held, *held->exit_meanwhile);
   co_return {};
 }

@@ -27,10 +27,12 @@ struct alignas(64) BoardCall {
   uint32_t call;       // which call of the group this is
   uint32_t lanes;      // of a reduction
   uint64_t signature;  // equal for all ranks that mean the same call
+  uint64_t room;       // elements of the output, or kUnknownRoom
 };
 static_assert(sizeof(BoardCall) == 64);
 
 constexpr uint64_t kInSmall = ~uint64_t{0};
+constexpr uint64_t kUnknownRoom = ~uint64_t{0};
 constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
 
 constexpr size_t kTuningWords = 8;
@@ -49,8 +51,23 @@ struct BoardGroup {
   char failure[256];
 };
 
+// A message to a rank of the same host: shown by who sends it, taken by who receives it.
+enum class LetterState : uint32_t { none, shown, taking, taken, refused, withdrawn };
+
+struct alignas(64) Letter {
+  std::atomic<LetterState> state;  // written last
+  std::atomic<uint32_t> to;        // rank
+  std::atomic<uint64_t> tag;
+  std::atomic<uint64_t> number;  // of the sender's letters: those of one tag are taken in order
+  std::atomic<uint64_t> place;   // of its bytes, in the heap
+  std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> wanted;  // by who refused it
+};
+
+constexpr size_t kMostLetters = 64;  // that a rank shows at once; more wait their turn
+
 constexpr uint32_t kBoardMagic = 0x44524254;  // "TBRD"
-constexpr uint32_t kBoardLayout = 3;
+constexpr uint32_t kBoardLayout = 4;
 constexpr uint32_t kNobodyLeft = ~0U;
 constexpr uint32_t kNotParked = 0;
 constexpr uint32_t kParkedForAny = ~0U;
@@ -68,6 +85,7 @@ struct Board {
   alignas(64) std::atomic<uint32_t> parked;  // 1 + the slot it sleeps for, kParkedForAny, or 0
   FlightRecord flight;  // each call in words, for who asks what everybody waits for
   BoardGroup groups[kMostGroups];
+  Letter letters[kMostLetters];
 };
 
 constexpr uint64_t kBoardBytes = 8 << 20;  // mostly never touched

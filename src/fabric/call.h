@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,14 @@ struct Call {
   // all_gather and gather this rank's share, of scatter the share of every rank.
   uint64_t elements = 0;
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // may be the input, or disjoint from it
-  // Of all_gather over several hosts, if the output is not in the heap: what it has room for.
-  uint64_t output_elements = 0;
+  // May overlap the input in any way. That costs a copy of it, unless both are the same
+  // (all_reduce, broadcast), or one is this rank's equal share of the other (all_gather, gather,
+  // reduce_scatter).
+  std::byte* output = nullptr;
+  // How many there are and how many there is room for, if somebody shall look whether that is
+  // enough. Of all_gather over several hosts the second is needed if the output is not in the heap.
+  std::optional<uint64_t> input_elements = {};
+  std::optional<uint64_t> output_elements = {};
   uint32_t root = 0;     // of broadcast, gather and scatter: an index in the group
   int32_t distance = 1;  // of shift: to the member so many places on
   // One output for all, at the same place in the heap: each member writes its share of it, once.

@@ -215,6 +215,7 @@ class Fabric::Joining final : public Pending {
       group.key.store(0);
       group.failed.store(0);
     }
+    for (Letter& letter : board.letters) letter.state.store(LetterState::none);
     fabric_.flight_.begin_epoch(
         epoch,
         {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
@@ -360,6 +361,7 @@ void Fabric::tell_of_leave() {
       return tell_left(*transport, std::move(ranks), std::move(refusal));
     }));
   }
+  refuse_parcels();
 }
 
 tutti_control_page& Fabric::page_of(uint32_t slot) const {
@@ -467,6 +469,10 @@ Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uin
 }
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }
+
+bool Fabric::ended(uint32_t slot) const {
+  return __atomic_load_n(&page_of(slot).lifeline, __ATOMIC_ACQUIRE) == TUTTI_CONTROL_LIFELINE_ENDED;
+}
 
 void Fabric::heard_left(uint32_t rank) {
   if (!first_left_) first_left_ = rank;

@@ -15,6 +15,7 @@
 
 #include "fabric/engine_job.h"
 #include "fabric/heap.h"
+#include "fabric/strides.h"
 #include "fabric/tuning.h"
 #include "fabric/wiring.h"
 #include "tutti/control_page.h"
@@ -25,6 +26,12 @@ namespace tutti {
 
 class Group;
 class Operation;
+class Parcel;
+struct GetOptions;
+struct PutOptions;
+struct ReceiveOptions;
+struct Region;
+struct SendOptions;
 
 // Of a rank that takes part no longer, for whoever waits for it.
 Error left_error(uint32_t rank);
@@ -102,6 +109,17 @@ class Fabric {
   Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
                                              std::string name);
 
+  // From one rank to another (parcel.h). Begun when they return; wait() or poll() for their end.
+  Result<std::shared_ptr<Parcel>> send(const SendOptions& options);
+  Result<std::shared_ptr<Parcel>> receive(const ReceiveOptions& options);
+  Result<std::shared_ptr<Parcel>> put(const PutOptions& options);
+  Result<std::shared_ptr<Parcel>> get(const GetOptions& options);
+  Result<void> wait(Parcel& parcel, Duration timeout);
+  Task<Result<void>> wait(World& world, std::shared_ptr<Parcel> parcel, Duration timeout);
+  Result<bool> poll(Parcel& parcel);
+  // What others may get and put: of our part of the heap.
+  Result<Region> region(const Strides& place) const;
+
   // On which machine a rank is, in this epoch: a number that only tells whether it is the same.
   uint32_t node_of(uint32_t rank) const { return nodes_.empty() ? 0 : nodes_[rank]; }
 
@@ -119,6 +137,7 @@ class Fabric {
  private:
   friend class Group;
   friend class Operation;
+  friend class Parcel;
   friend class TuningRun;
   class Joining;
   struct Peer {
@@ -132,6 +151,14 @@ class Fabric {
   std::atomic<uint32_t>& bell(uint32_t slot) const;
   Board& board() { return heap_->board(options_.slot); }
   bool over() const;
+  // Whether the process of a page has ended, as its keeper says.
+  bool ended(uint32_t slot) const;
+  bool here(uint32_t rank) const { return node_of(rank) == node_of(options_.rank); }
+  // Of messages between these two, for the transport; and that there will be none any more.
+  uint64_t parcel_scope(uint32_t rank) const;
+  void refuse_parcels();
+  Result<std::shared_ptr<Parcel>> begin(std::shared_ptr<Parcel> parcel, Bytes from,
+                                        MutableBytes into, const Region& region, Priority priority);
   uint64_t page_epoch() const { return tutti_control_epoch(&page_of(options_.slot)); }
   Error epoch_error() const;
   Transport& transport() { return options_.wiring->transport(); }
@@ -166,6 +193,7 @@ class Fabric {
   std::optional<uint32_t> first_left_;               // for which a call failed
   std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
   uint32_t next_group_ = 0;
+  uint64_t letters_ = 0;  // shown so far
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;
   Tuning tuning_;         // of groups that are made

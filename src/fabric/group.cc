@@ -241,6 +241,7 @@ void Group::publish(const BoardCall& call, Bytes small) {
   line.call = call.call;
   line.lanes = call.lanes;
   line.signature = call.signature;
+  line.room = call.room;
   line.tick.store(tick, std::memory_order_seq_cst);  // before we look who sleeps
   ring_all();
 }
@@ -266,6 +267,11 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
       if (fabric_.heap().board(member.slot).left.load() != 0)
         return fail(give_up(left_error(member.rank), call, member.rank));
       // It heard of a death before us; our page will name the dead in a moment.
+    }
+    // It returned 0 without a word. Looked at in this order: who fails ends the epoch first.
+    if (epoch == epoch_ && fabric_.ended(member.slot) && !reached(i, tick)) {
+      if (fabric_.over()) return fail(fabric_.epoch_error());
+      return fail(give_up(left_error(member.rank), call, member.rank));
     }
   }
   return {};

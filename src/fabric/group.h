@@ -58,6 +58,8 @@ class Operation final : public Pending {
   Result<void> place();
   Result<void> place_tensors();
   Result<uint64_t> stage(const std::byte* from, uint64_t bytes);
+  bool overwrites(const std::byte* input, uint64_t bytes) const;
+  Result<uint64_t> readable(const std::byte* input, uint64_t bytes);
   Result<bool> step();
   Result<bool> tune();
   bool needs(uint32_t member, Phase phase) const;
@@ -79,7 +81,8 @@ class Operation final : public Pending {
   Result<void> reduce();
   std::vector<const std::byte*> parts_of(uint32_t member, std::vector<LaneRange>& nodes) const;
   std::vector<const std::byte*> reduction_sources(std::vector<LaneRange>& nodes) const;
-  void gather_all();
+  Result<void> gather_all();
+  Result<void> check_gathered() const;
   void copy_from(uint32_t member, uint64_t source_element, uint64_t target_element,
                  uint64_t elements);
   Result<void> exchange_all();

@@ -32,6 +32,10 @@ class Heap {
   // Where the part of a slot begins and ends, in a heap of so many bytes.
   static std::pair<uint64_t, uint64_t> part_of(uint64_t bytes, uint32_t slots, uint32_t slot);
 
+  uint64_t size() const { return bytes_.size(); }
+  std::pair<uint64_t, uint64_t> part_of(uint32_t slot) const {
+    return part_of(bytes_.size(), slots_, slot);
+  }
   uint32_t slots() const { return slots_; }
   uint32_t slot() const { return slot_; }
   Board& board(uint32_t slot) const;

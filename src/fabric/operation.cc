@@ -6,6 +6,7 @@
 #include "fabric/fold.h"
 #include "fabric/group.h"
 #include "fabric/plan.h"
+#include "fabric/share.h"
 
 namespace tutti {
 
@@ -13,15 +14,18 @@ namespace {
 
 // What all members must agree on.
 uint64_t signature_of(const Call& call) {
-  const bool same_elements = call.kind != CallKind::all_gather && call.kind != CallKind::gather &&
-                             call.kind != CallKind::all_to_all;
+  const bool uneven = call.kind == CallKind::all_to_all && !call.counts.empty();
+  const bool same_elements =
+      call.kind != CallKind::all_gather && call.kind != CallKind::gather && !uneven;
   const uint64_t words[] = {static_cast<uint64_t>(call.kind),
                             static_cast<uint64_t>(call.type),
                             reduces(call.kind) ? static_cast<uint64_t>(call.op) : 0,
                             same_elements ? call.elements : 0,
                             call.root,
                             call.kind == CallKind::shift ? static_cast<uint64_t>(call.distance) : 0,
-                            call.shared_output ? 1U : 0U,
+                            call.shared_output ? 1U
+                            : uneven           ? 2U
+                                               : 0U,
                             call.lanes};
   Hasher hasher;
   hasher.update(std::as_bytes(std::span(words)));
@@ -46,6 +50,37 @@ std::string describe(const BoardCall& call, const Board& board) {
     text += fmt::format(", root {}", call.root);
   if (call.lanes != 0) text += fmt::format(", {} lanes", call.lanes);
   return fmt::format("{} at {}", text, board.flight.sites[call.site % kMostSites].text);
+}
+
+// Elements of our input, all of which are read.
+uint64_t input_elements(const Call& call, uint32_t size, uint32_t index) {
+  switch (call.kind) {
+    case CallKind::barrier: return 0;
+    case CallKind::broadcast: return index == call.root ? call.elements : 0;
+    case CallKind::scatter: return index == call.root ? call.elements * size : 0;
+    case CallKind::all_to_all:
+      if (call.counts.empty()) return call.elements * size;
+      return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0});
+    default: return call.elements;
+  }
+}
+
+// Elements of our output, as far as we know before the others have come.
+uint64_t output_elements(const Call& call, uint32_t size, uint32_t index) {
+  switch (call.kind) {
+    case CallKind::barrier:
+    case CallKind::reshard: return 0;
+    case CallKind::reduce_scatter:
+      return scattered_share(call.elements, call.counts, size, index).elements;
+    case CallKind::all_to_all:
+      if (call.counts.empty()) return call.elements * size;
+      return std::accumulate(call.incoming.begin(), call.incoming.end(), uint64_t{0});
+    case CallKind::gather:
+      if (index != call.root) return 0;
+      [[fallthrough]];
+    case CallKind::all_gather: return call.elements;  // and those of the others
+    default: return call.elements;
+  }
 }
 
 }  // namespace
@@ -84,20 +119,41 @@ Result<void> Operation::check_sizes() const {
       (call_.counts.size() != call_.incoming.size() ||
        (!call_.counts.empty() && call_.counts.size() != size)))
     return fail(Code::invalid, "all_to_all of {} members wants as many counts, out and in", size);
+  const uint64_t needed = input_elements(call_, size, group_.index());
+  if (call_.parts.empty() && call_.input_elements.value_or(needed) < needed)
+    return fail(Code::invalid, "{} takes {} elements, and its input has {}",
+                call_kind_name(call_.kind), needed, *call_.input_elements);
+  const uint64_t made = output_elements(call_, size, group_.index());
+  if (call_.output_elements.value_or(made) < made)
+    return fail(Code::invalid, "{} gives {} elements, and its output has room for {}",
+                call_kind_name(call_.kind), made, *call_.output_elements);
   return {};
 }
 
-// Elements of our input.
-static uint64_t input_elements(const Call& call, uint32_t size, uint32_t index) {
-  switch (call.kind) {
-    case CallKind::barrier: return 0;
-    case CallKind::broadcast: return index == call.root ? call.elements : 0;
-    case CallKind::scatter: return index == call.root ? call.elements * size : 0;
-    case CallKind::all_to_all:
-      if (call.counts.empty()) return call.elements * size;
-      return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0});
-    default: return call.elements;
+// Whether others read our input while our output is written over it.
+bool Operation::overwrites(const std::byte* input, uint64_t bytes) const {
+  const uint64_t element = dtype_bytes(call_.type);
+  const bool gathers = call_.kind == CallKind::all_gather || call_.kind == CallKind::gather;
+  uint64_t room = output_elements(call_, group_.size(), group_.index());
+  if (gathers && room != 0) room = call_.output_elements.value_or(call_.elements * group_.size());
+  const std::byte* output = call_.output;
+  if (bytes == 0 || output == nullptr || input >= output + room * element ||
+      output >= input + bytes)
+    return false;
+  if (gathers) return input != output + group_.index() * call_.elements * element;
+  if (call_.kind == CallKind::reduce_scatter) {
+    const Share share =
+        scattered_share(call_.elements, call_.counts, group_.size(), group_.index());
+    return output != input + share.first * element;
   }
+  return input != output || (call_.kind != CallKind::all_reduce);
+}
+
+// Where in the heap others may read it.
+Result<uint64_t> Operation::readable(const std::byte* input, uint64_t bytes) {
+  const auto offset = group_.fabric_.heap().find(input, bytes);
+  if (offset && !overwrites(input, bytes)) return *offset;
+  return stage(input, bytes);
 }
 
 Result<uint64_t> Operation::stage(const std::byte* from, uint64_t bytes) {
@@ -174,29 +230,20 @@ Result<void> Operation::place() {
   const uint64_t element = dtype_bytes(call_.type);
   const uint64_t bytes = input_elements(call_, group_.size(), group_.index()) * element;
   for (const LanePart& part : call_.parts) {
-    auto offset = heap.find(part.input, bytes);
-    if (!offset) {
-      TRY(offset, stage(part.input, bytes));
-    }
-    part_inputs_.push_back(*offset);
+    TRY(const uint64_t offset, readable(part.input, bytes));
+    part_inputs_.push_back(offset);
   }
   if (call_.parts.empty() && bytes != 0) {
-    auto offset = heap.find(call_.input, bytes);
-    if (!offset) {
-      TRY(offset, stage(call_.input, bytes));
-    }
-    input_ = *offset;
+    TRY(input_, readable(call_.input, bytes));
   }
   // Any other output is written by its owner.
   if (!pushed() && !call_.shared_output) return {};
-  uint64_t whole = call_.kind == CallKind::all_gather ? call_.output_elements * element
-                                                      : call_.elements * element;
+  uint64_t whole =
+      (call_.kind == CallKind::all_gather ? call_.output_elements.value_or(0) : call_.elements) *
+      element;
   if (call_.shared_output && call_.kind != CallKind::all_reduce) whole = 0;
   if (auto offset = heap.find(call_.output, whole)) {
     output_ = *offset;
-    if (input_ != output_ && call_.parts.empty() && input_ < output_ + whole &&
-        output_ < input_ + whole)
-      return fail(Code::invalid, "the output of a call is its input, or disjoint from it");
     return {};
   }
   if (call_.shared_output)
@@ -245,7 +292,8 @@ BoardCall Operation::shown() const {
           .site = site_,
           .call = call_number_,
           .lanes = call_.lanes,
-          .signature = signature_of(call_)};
+          .signature = signature_of(call_),
+          .room = call_.output_elements.value_or(kUnknownRoom)};
 }
 
 bool Operation::needs(uint32_t member, Phase phase) const {
@@ -439,7 +487,8 @@ NearMember Operation::near_member(uint32_t member) const {
   const BoardCall& call = call_of(member);
   NearMember near{.elements = call.elements,
                   .input = call.input == kInSmall ? nullptr : heap.at(call.input),
-                  .output = call.output == kPrivate ? nullptr : heap.at(call.output)};
+                  .output = call.output == kPrivate ? nullptr : heap.at(call.output),
+                  .room = call.room};
   if (call_.lanes != 0) {
     std::vector<LaneRange> nodes;
     const auto sources = parts_of(member, nodes);
@@ -528,7 +577,7 @@ Result<void> Operation::work() {
   switch (call_.kind) {
     case CallKind::all_reduce:
     case CallKind::reduce_scatter: return reduce();
-    case CallKind::all_gather: gather_all(); return {};
+    case CallKind::all_gather: return gather_all();
     case CallKind::all_to_all: return exchange_all();
     case CallKind::broadcast:
       if (group_.index() != call_.root || call_.input != call_.output)
@@ -538,7 +587,7 @@ Result<void> Operation::work() {
       copy_from(call_.root, group_.index() * call_.elements, 0, call_.elements);
       return {};
     case CallKind::gather:
-      if (group_.index() == call_.root) gather_all();
+      if (group_.index() == call_.root) return gather_all();
       return {};
     case CallKind::shift: {
       const auto size = static_cast<int64_t>(group_.size());

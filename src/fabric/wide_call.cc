@@ -446,6 +446,18 @@ Task<Result<void>> WideCall::broadcast() {
   co_return Result<void>{};
 }
 
+// Of all members of this host, whose outputs we may write.
+Result<void> WideCall::check_room(uint64_t elements) const {
+  for (const uint32_t member : hosts_.members[host()]) {
+    const bool written = call_.kind == CallKind::all_gather || member == options_.index;
+    if (written && near_member(member).room < elements)
+      return fail(Code::invalid, "{} gives {} elements, and the output of rank {} has room for {}",
+                  call_kind_name(call_.kind), elements, options_.ranks[member],
+                  near_member(member).room);
+  }
+  return {};
+}
+
 // A member's share goes to one member of each other host, which stores it to all of them.
 Task<Result<void>> WideCall::all_gather() {
   auto learned = co_await learn_counts();
@@ -455,11 +467,12 @@ Task<Result<void>> WideCall::all_gather() {
   const auto room = [&](uint32_t member) {
     return MutableBytes{options_.output + firsts[member] * element(), counts_[member] * element()};
   };
+  const uint64_t total = firsts.back() + counts_.back();
+  CO_TRY_DO(check_room(total));
   for (const uint32_t member : hosts_.members[host()])
     if (!call_.shared_output || member == options_.index)
       copy_near(member, 0, firsts[member], counts_[member]);
 
-  const uint64_t total = firsts.back() + counts_.back();
   const RailWay way = choose(total * element(), false);
   if (hosts_.even() && way == RailWay::ring) {
     std::vector<MutableBytes> pieces;
@@ -513,6 +526,9 @@ Task<Result<void>> WideCall::gather() {
   }
   auto told = co_await rail_moves(rail(), std::move(counted));
   if (!told) co_return told;
+  if (root) {
+    CO_TRY_DO(check_room(std::accumulate(counts_.begin(), counts_.end(), uint64_t{0})));
+  }
   uint64_t first = 0;
   for (uint32_t member = 0; root && member < counts_.size(); ++member) {
     const uint64_t elements = counts_[member];

@@ -26,7 +26,8 @@ namespace tutti {
 struct NearMember {
   uint64_t elements = 0;
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // null: its owner alone can write it
+  std::byte* output = nullptr;   // null: its owner alone can write it
+  uint64_t room = kUnknownRoom;  // elements of it
   std::vector<LanePart> parts;
   std::vector<uint64_t> counts;  // of all_to_all
 };
@@ -83,6 +84,7 @@ class WideCall {
   uint64_t element() const { return dtype_bytes(call_.type); }
   Share slice() const;
   Share share_of(uint32_t member) const;
+  Result<void> check_room(uint64_t elements) const;
   std::vector<LaneRange> near_lanes(std::vector<const std::byte*>& inputs) const;
   RailWay choose(uint64_t bytes, bool reduces) const;
 

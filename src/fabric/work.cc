@@ -125,13 +125,40 @@ void Operation::copy_from(uint32_t member, uint64_t source_element, uint64_t tar
 }
 
 // One share after the other. With a shared output every member puts its own there.
-void Operation::gather_all() {
+Result<void> Operation::gather_all() {
+  TRY_DO(check_gathered());
   uint64_t first = 0;
   for (uint32_t member = 0; member < group_.size(); ++member) {
     const uint64_t elements = call_of(member).elements;
     if (!call_.shared_output || member == group_.index()) copy_from(member, 0, first, elements);
     first += elements;
   }
+  return {};
+}
+
+// How much the others bring is known only now. All find the same.
+Result<void> Operation::check_gathered() const {
+  const uint64_t element = dtype_bytes(call_.type);
+  uint64_t all = 0;
+  uint64_t before = 0;
+  for (uint32_t member = 0; member < group_.size(); ++member) {
+    if (member < group_.index()) before += call_of(member).elements;
+    all += call_of(member).elements;
+  }
+  for (uint32_t member = 0; member < group_.size(); ++member) {
+    const bool written = call_.kind == CallKind::all_gather || member == call_.root;
+    if (written && call_of(member).room < all)
+      return fail(Code::invalid, "{} gives {} elements, and the output of rank {} has room for {}",
+                  call_kind_name(call_.kind), all, group_.rank_of(member), call_of(member).room);
+  }
+  // Others read our share where it lies.
+  const std::byte* share = call_.output + before * element;
+  const bool inside = input_ != kInSmall && call_.output != nullptr &&
+                      call_.input >= call_.output && call_.input < call_.output + all * element;
+  if (inside && call_.input != share && input_of(group_.index()) == call_.input)
+    return fail(Code::invalid, "in place the shares of {} lie one after the other",
+                call_kind_name(call_.kind));
+  return {};
 }
 
 uint64_t Operation::counts_of(uint32_t member, uint32_t of) const {

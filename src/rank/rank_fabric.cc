@@ -61,11 +61,22 @@ Result<std::unique_ptr<RankFabric>> RankFabric::open(RankFabricOptions options) 
     mine.wiring = rank->wiring_.get();
   }
   TRY(rank->fabric_, Fabric::open(rank->parking_, std::move(mine)));
+  if (!place.alone) {
+    uint32_t& line = rank->fabric_->page().lifeline;
+    TRY(rank->lifeline_, Lifeline::hold(reinterpret_cast<std::atomic<uint32_t>&>(line)));
+  }
   return rank;
 }
 
 // Groups go before the engine that works for them, and the transport before its loop.
 RankFabric::~RankFabric() {
+  if (!here()) {
+    (void)fabric_.release();
+    (void)wiring_.release();
+    (void)engine_.release();
+    return;
+  }
+  lifeline_.reset();
   fabric_.reset();
   if (engine_ == nullptr) return;
   engine_->at_end([wiring = wiring_.get()] { return wiring->stop(); });

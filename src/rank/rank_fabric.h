@@ -13,6 +13,7 @@
 #include "rank/cluster_wiring.h"
 #include "rank/tuning_files.h"
 #include "world/real/engine_thread.h"
+#include "world/real/lifeline.h"
 #include "world/real/parking.h"
 
 namespace tutti {
@@ -38,6 +39,8 @@ class RankFabric {
   Fabric& fabric() { return *fabric_; }
   Parking& parking() { return parking_; }
   uint64_t gang() const { return gang_; }
+  // Not in a process that was forked from the rank: then nothing of this is its to use or to end.
+  bool here() const { return lifeline_ == nullptr || lifeline_->here(); }
 
  private:
   RankFabric() = default;
@@ -48,6 +51,7 @@ class RankFabric {
   std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<ClusterWiring> wiring_;
   std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<Lifeline> lifeline_;
 };
 
 }  // namespace tutti

@@ -11,15 +11,7 @@
 namespace tutti {
 namespace {
 
-// So much at a time, so that a cancelled write ends soon.
-constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr const char* kHashKey = "tutti_xxh3";  // of all data, as 32 digits
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 SafetensorsHeader header_of(const std::vector<SafeTensor>& tensors,
                             std::map<std::string, std::string> metadata) {
@@ -37,26 +29,6 @@ SafetensorsHeader header_of(const std::vector<SafeTensor>& tensors,
     at = end;
   }
   return header;
-}
-
-Task<Result<void>> write_all(Disk& disk, std::string path, std::string head,
-                             const std::vector<SafeTensor>& tensors) {
-  const OpenOptions options{.write = true, .create = true, .truncate = true};
-  CO_TRY(auto file, co_await disk.open(path, options));
-  const Bytes start = as_bytes(head);
-  CO_TRY_DO(co_await file->write(0, start));
-  uint64_t at = head.size();
-  for (const SafeTensor& tensor : tensors) {
-    for (size_t done = 0; done < tensor.data.size();) {
-      const size_t count = std::min(kPieceBytes, tensor.data.size() - done);
-      const Bytes piece = tensor.data.subspan(done, count);
-      CO_TRY_DO(co_await file->write(at, piece));
-      done += count;
-      at += count;
-    }
-  }
-  CO_TRY_DO(co_await file->sync());
-  co_return {};
 }
 
 std::string hash_of(const std::vector<SafeTensor>& tensors) {
@@ -91,19 +63,10 @@ Task<Result<void>> write_safetensors(Disk& disk, std::string path, std::vector<S
     return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
   });
   metadata[kHashKey] = hash_of(tensors);
-  std::string head = encode_safetensors_header(header_of(tensors, std::move(metadata)));
-  const std::string temporary = path + ".new";
-  auto written = co_await write_all(disk, temporary, std::move(head), tensors);
-  if (!written) {
-    Shield shield;  // leave no half-written file behind, even when cancelled
-    auto removed = co_await disk.remove(temporary);
-    static_cast<void>(removed);  // the first error is the one that matters
-    co_return fail(written.error().context(fmt::format("writing {}", path)));
-  }
-  CO_TRY_DO(co_await disk.rename(temporary, path));
-  const std::string folder = folder_of(path);
-  CO_TRY_DO(co_await disk.sync_directory(folder));
-  co_return {};
+  const std::string head = encode_safetensors_header(header_of(tensors, std::move(metadata)));
+  std::vector<Bytes> parts = {as_bytes(head)};
+  for (const SafeTensor& tensor : tensors) parts.push_back(tensor.data);
+  co_return co_await write_file_atomically(disk, path, parts);
 }
 
 Result<Bytes> SafetensorsFile::tensor(std::string_view name, DType dtype,

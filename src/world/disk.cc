@@ -6,16 +6,27 @@ namespace tutti {
 
 namespace {
 
+// So much at a time, so that a cancelled write ends soon.
+constexpr size_t kPieceBytes = size_t{16} << 20;
+
 std::string parent_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-Task<Result<void>> write_and_sync(Disk& disk, std::string path, Bytes bytes) {
+Task<Result<void>> write_and_sync(Disk& disk, std::string path, std::vector<Bytes> parts) {
   const OpenOptions options{.write = true, .create = true, .truncate = true};
   CO_TRY(auto file, co_await disk.open(path, options));
-  CO_TRY_DO(co_await file->write(0, bytes));
+  uint64_t at = 0;
+  for (Bytes rest : parts) {
+    while (!rest.empty()) {
+      const Bytes piece = rest.first(std::min(kPieceBytes, rest.size()));
+      CO_TRY_DO(co_await file->write(at, piece));
+      at += piece.size();
+      rest = rest.subspan(piece.size());
+    }
+  }
   CO_TRY_DO(co_await file->sync());
   co_return {};
 }
@@ -35,9 +46,9 @@ Task<Result<std::string>> read_file(Disk& disk, std::string path, uint64_t limit
   co_return text;
 }
 
-Task<Result<void>> write_file_atomically(Disk& disk, std::string path, Bytes bytes) {
+Task<Result<void>> write_file_atomically(Disk& disk, std::string path, std::vector<Bytes> parts) {
   const std::string temporary = path + ".new";
-  auto written = co_await write_and_sync(disk, temporary, bytes);
+  auto written = co_await write_and_sync(disk, temporary, parts);
   if (!written) {
     Shield shield;  // leave no half-written file behind, even when cancelled
     auto removed = co_await disk.remove(temporary);
@@ -48,6 +59,10 @@ Task<Result<void>> write_file_atomically(Disk& disk, std::string path, Bytes byt
   const std::string folder = parent_of(path);
   CO_TRY_DO(co_await disk.sync_directory(folder));
   co_return {};
+}
+
+Task<Result<void>> write_file_atomically(Disk& disk, std::string path, Bytes bytes) {
+  return write_file_atomically(disk, std::move(path), std::vector<Bytes>{bytes});
 }
 
 Task<Result<void>> make_directories_durably(Disk& disk, std::string path) {

@@ -74,6 +74,8 @@ class Disk {
 Task<Result<std::string>> read_file(Disk& disk, std::string path, uint64_t limit_bytes);
 // Replaces the file in one step that a crash cannot tear: temporary, sync, rename, directory sync.
 Task<Result<void>> write_file_atomically(Disk& disk, std::string path, Bytes bytes);
+// The parts one after the other; they must stay until it is done.
+Task<Result<void>> write_file_atomically(Disk& disk, std::string path, std::vector<Bytes> parts);
 // With all that leads to it, so that a crash takes none of them away; also of those that are there
 // already, since whoever made them may not have lived to sync them.
 Task<Result<void>> make_directories_durably(Disk& disk, std::string path);

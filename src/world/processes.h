@@ -85,6 +85,9 @@ class Process {
   virtual pid_t pid() const = 0;
   // The exit status, kept until asked for; may be awaited by one strand, and again afterwards.
   virtual Task<Result<Exit>> wait() = 0;
+  // Whether it has been killed, or has failed, but has not ended yet: the kernel is giving back
+  // what it had. Its program does nothing any more.
+  virtual bool failing() { return false; }
   // Code::not_found when it has ended. Never reaches another process that got the same number.
   virtual Result<void> signal(int number) = 0;
   // As signal(), to its whole family: itself and what it started, but for those who left the Unix

@@ -134,6 +134,18 @@ TEST_CASE("a large write arrives whole") {
   });
 }
 
+TEST_CASE("parts of a file that is replaced lie one after the other, empty ones too") {
+  on_both([](Machine& machine, const Folder& folder) {
+    const std::string head = "head", large(20 << 20, 'x'), tail = "tail";
+    const std::vector<Bytes> parts = {as_bytes(head), {}, as_bytes(large), as_bytes(tail)};
+    machine.run(write_file_atomically(machine.disk, folder / "a", parts));
+    CHECK(machine.run(read_file(machine.disk, folder / "a", 30 << 20)) == head + large + tail);
+    machine.run(write_file_atomically(machine.disk, folder / "a", Bytes{}));
+    CHECK(machine.run(read_file(machine.disk, folder / "a", 100)).empty());
+    CHECK(machine.run(machine.disk.list(folder.path)) == std::vector<std::string>{"a"});
+  });
+}
+
 TEST_CASE("appends of many strands never overlap") {
   on_both([](Machine& machine, const Folder& folder) {
     auto file = machine.create(folder / "a");

@@ -75,6 +75,7 @@ class RealProcess final : public Process, private Watch {
 
   pid_t pid() const override { return pid_; }
   Task<Result<Exit>> wait() override;
+  bool failing() override;
   Result<void> signal(int number) override;
   Result<void> signal_family(int number) override;
 
@@ -132,6 +133,19 @@ Task<Result<Exit>> RealProcess::wait() {
     CO_TRY_DO(co_await end);
   }
   co_return *outcome_;
+}
+
+// The last field of its stat is how it ends, as soon as that is decided; of a stopped one it is the
+// signal that stopped it.
+bool RealProcess::failing() {
+  if (outcome_) return false;
+  auto text = read_kernel_file(AT_FDCWD, fmt::format("/proc/{}/stat", pid_).c_str());
+  if (!text) return false;
+  const size_t name_end = text->rfind(')');
+  const size_t last = text->find_last_of(' ');
+  if (name_end == std::string::npos || name_end + 2 >= last) return false;
+  const char state = (*text)[name_end + 2];
+  return state != 'T' && state != 't' && std::string_view(*text).substr(last + 1, 1) != "0";
 }
 
 Result<void> RealProcess::signal(int number) {
