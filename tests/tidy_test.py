@@ -124,6 +124,20 @@ def test_includes_do_not_go_round(sources: list[Source]) -> None:
     assert not list(tidy.include_cycles(ring[:2]))
 
 
+def test_no_file_leans_on_the_precompiled_header(sources: list[Source]) -> None:
+    assert_clean(list(tidy.forgotten_includes(sources)))
+    header = Source("src/base/a.h", "#include <vector>\n")
+    bad = Source(
+        "src/base/a.cc",
+        '#include "base/a.h"\n// no std::map yet\nstd::vector<int> x;\nstd::map<int, int> y;\n',
+    )
+    assert list(tidy.forgotten_includes([header, bad])) == [
+        "src/base/a.cc:4: std::map without #include <map>"
+    ]
+    every = (ROOT / "cmake/layer.cmake").read_text().split("tutti_pch PRIVATE")[1].split(")")[0]
+    assert set(every.split()) == tidy.HEADER_OF.keys()
+
+
 def test_only_the_real_world_reaches_the_machine(sources: list[Source], table: Table) -> None:
     assert_clean(list(tidy.reaching_past_world(sources, table)))
 

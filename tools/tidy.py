@@ -187,6 +187,66 @@ def include_cycles(sources: Iterable[Source]) -> Iterator[str]:
             yield from visit(name)
 
 
+# What the precompiled header has, and the names that need it.
+HEADER_OF = {
+    "<algorithm>": r"std::(?:ranges::)?(?:adjacent_find|all_of|any_of|binary_search|clamp|"
+    r"copy(?:_n)?|count(?:_if)?|equal(?:_range)?|fill(?:_n)?|find(?:_if)?|for_each|generate|"
+    r"is_sorted|lexicographical_compare|lower_bound|(?:min|max|minmax)(?:_element)?|mismatch|"
+    r"none_of|nth_element|partition|remove(?:_if)?|replace(?:_if)?|reverse|rotate|search|"
+    r"(?:stable_)?sort|transform|unique|upper_bound|(?:push|pop|make)_heap)\b(?=[(<])",
+    "<array>": r"std::(?:array|to_array)\b",
+    "<chrono>": r"std::chrono\b",
+    "<coroutine>": r"std::(?:coroutine_handle|noop_coroutine|suspend_\w+)\b",
+    "<deque>": r"std::deque\b",
+    "<expected>": r"std::(?:un)?expected\b",
+    "<fmt/format.h>": r"\bfmt::\w+",
+    "<functional>": r"std::(?:function|hash|invoke|greater|less|plus|reference_wrapper)\b(?=[(<{])",
+    "<map>": r"std::(?:multi)?map\b",
+    "<memory>": r"std::(?:make_unique|make_shared|unique_ptr|shared_ptr|weak_ptr|construct_at|"
+    r"destroy_at|addressof|enable_shared_from_this)\b",
+    "<optional>": r"std::(?:optional|nullopt|make_optional)\b",
+    "<span>": r"std::(?:span|as_bytes|as_writable_bytes)\b",
+    "<string>": r"std::(?:string|to_string|getline)\b",
+    "<string_view>": r"std::string_view\b",
+    "<unordered_map>": r"std::unordered_(?:multi)?map\b",
+    "<utility>": r"std::(?:as_const|cmp_\w+|declval|exchange|forward|in_place|index_sequence|"
+    r"make_pair|move|pair|swap|to_underlying|unreachable)\b",
+    "<variant>": r"std::(?:variant|visit|get_if|holds_alternative|monostate)\b",
+    "<vector>": r"std::vector\b",
+}
+GIVEN_BY = {"<string_view>": {"<string>"}}
+
+
+def forgotten_includes(sources: Iterable[Source]) -> Iterator[str]:
+    """Names whose header neither the file includes nor one of ours that it reads.
+
+    The compiler does not tell: it has them from the precompiled header.
+    """
+    known = {source.path: source for source in sources if source.is_cpp}
+
+    def read_by(source: Source, seen: dict[str, Source]) -> dict[str, Source]:
+        seen[source.path] = source
+        folders = ("src/", "include/", "", f"{Path(source.path).parent}/")
+        for _, name, ours in source.includes:
+            for path in (folder + name for folder in folders if ours):
+                if path in known and path not in seen:
+                    read_by(known[path], seen)
+        return seen
+
+    for source in known.values():
+        if not source.path.startswith(("src/", "sims/", "python/")) or source.path.endswith(".inc"):
+            continue
+        read = read_by(source, {}).values()
+        have = {name for each in read for _, name, ours in each.includes if not ours}
+        for header, names in HEADER_OF.items():
+            if header in have or GIVEN_BY.get(header, set()) & have:
+                continue
+            for number, line in enumerate(source.code_lines, 1):
+                if match := re.search(names, line):
+                    yield f"{source.path}:{number}: {match[0]} without #include {header}"
+                    break
+
+
 # Headers that reach the machine past World.
 SYSTEM_HEADER = re.compile(
     r"<(sys/(?!types)|linux/|netinet/|arpa/|net/|asm/).*>|"

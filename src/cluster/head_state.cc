@@ -1,5 +1,7 @@
 #include "cluster/head_state.h"
 
+#include <algorithm>
+
 #include "cluster/report_fold.h"
 
 namespace tutti {

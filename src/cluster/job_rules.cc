@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>

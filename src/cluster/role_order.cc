@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/assert.h"
 

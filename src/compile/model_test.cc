@@ -1,5 +1,7 @@
 #include "compile/model.h"
 
+#include <algorithm>
+
 #include "compile/graph_fixture_test.h"
 
 using namespace tutti;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <functional>
 #include <map>
 
 #include "base/suggest.h"

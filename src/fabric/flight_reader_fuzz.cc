@@ -1,5 +1,6 @@
 // Any bytes are a flight record that makes sense or refused, and what is made of several of them
 // does too. The first bytes are made right, or no input would get past them.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

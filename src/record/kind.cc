@@ -1,5 +1,6 @@
 #include "record/kind.h"
 
+#include <functional>
 #include <map>
 #include <mutex>
 

@@ -1,5 +1,6 @@
 #include "run/loaded_program.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 

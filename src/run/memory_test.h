@@ -1,6 +1,7 @@
 // Memory for a program in tests: arrays in, arrays out.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <vector>

@@ -12,6 +12,7 @@
 // test records it and recovers from every prefix.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compile/autodiff.h"
 #include "compile/graph_fixture_test.h"
 #include "compile/passes/passes.h"

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <memory>
 
 using namespace tutti;
 

@@ -1,6 +1,7 @@
 #include "world/sim/flow_solver.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 #include <utility>
 
