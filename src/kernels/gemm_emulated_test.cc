@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 

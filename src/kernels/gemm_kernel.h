@@ -26,8 +26,8 @@ struct GemmKernel {
   void (*run)(const Gemm& gemm, const GemmCall& call);
 };
 
-// The part of a thread when nothing is shared. The larger side is cut, at multiples of `tile_columns`
-// if it is that of columns, so that the smaller one is packed as seldom as possible.
+// The part of a thread when nothing is shared. The larger side is cut, at multiples of
+// `tile_columns` if it is that of columns, so that the smaller one is packed as seldom as possible.
 inline GemmPart part_of(const Gemm& gemm, const GemmCall& call, int64_t tile_columns) {
   GemmPart part{0, gemm.m, 0, gemm.n};
   if (gemm.n >= gemm.m) {

@@ -1,5 +1,5 @@
-// How threads share a kernel's work: in contiguous parts, as even as whole units allow, or in turns,
-// where those that are faster do more.
+// How threads share a kernel's work: in contiguous parts, as even as whole units allow, or in
+// turns, where those that are faster do more.
 #pragma once
 
 #include <algorithm>

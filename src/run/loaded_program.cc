@@ -67,12 +67,12 @@ class CpuProgram final : public LoadedProgram {
     for (size_t i = 0; i < phases_; ++i) turns_[i].begin();
     std::byte* shared = arena + program_.arena_bytes;
     team_.run([&](int thread) {
-      LaunchCall call{.buffers = buffers_,
-                      .thread = thread,
-                      .threads = team_.threads(),
-                      .shared = shared,
-                      .workspace = shared + shared_bytes_ +
-                                   workspace_bytes_ * static_cast<size_t>(thread)};
+      LaunchCall call{
+          .buffers = buffers_,
+          .thread = thread,
+          .threads = team_.threads(),
+          .shared = shared,
+          .workspace = shared + shared_bytes_ + workspace_bytes_ * static_cast<size_t>(thread)};
       for (size_t i = first; i < end; ++i)
         if (!run_one(i, call)) return;
     });
