@@ -274,7 +274,8 @@ def _run(given: argparse.Namespace) -> None:
     if not texts and not given.prompt_tokens:
         texts = [_beginning(generator._tokenizer())]
     options = {
-        key: getattr(given, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed", "keep")
+        key: getattr(given, key)
+        for key in ("tokens", "temperature", "top_k", "top_p", "seed", "keep")
     }
     made: Iterator[Token]
     if texts:

@@ -87,9 +87,7 @@ def _difference(before: str, after: str, names: list[str]) -> Iterator[str]:
     yield f"--- {names[0]}\n+++ {names[1]}\n"
     for group in groups:
         first, last = group[0], group[-1]
-        yield (
-            f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@\n"
-        )
+        yield (f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@\n")
         for kind, old, old_end, new, new_end in group:
             if kind == "equal":
                 yield from (f" {line}" for line in news[new:new_end])
