@@ -114,14 +114,13 @@ def test_differences_are_of_operations_not_of_their_numbers(tmp_path: Path) -> N
     assert shown(str(file), "--after=simplify", "--after=merge-equal") == (
         """--- simplify
 +++ merge-equal
-@@ -1,7 +1,6 @@
+@@ -1,6 +1,5 @@
  graph g(%x: f32[n=2]) {
    %0 = constant() {value=1.0} : f32[n=2]
+-  %1 = exp(%x) : f32[n=2]
    %1 = exp(%x) : f32[n=2]
--  %2 = exp(%x) : f32[n=2]
    %2 = add(%1, %1) : f32[n=2]
    return %2 as "y"
- }
 """
     )
 
