@@ -134,14 +134,16 @@ def test_who_has_not_joined_is_missing(machine: Machine, tmp_path: Path) -> None
 
 
 def test_one_that_returned_early_is_told_of(machine: Machine, tmp_path: Path) -> None:
-    # Without taking its leave, which would tell the others.
-    script = PRELUDE + "if rank == 1: os._exit(0)\nworld.barrier()\n"
+    # Without taking its leave: the kernel tells the others.
+    script = PRELUDE + (
+        "if rank == 1: os._exit(0)\n"
+        "try: world.barrier()\n"
+        "except tutti.Error: time.sleep(1000)\n"
+    )
     job = submit(machine, tmp_path, script, 2)
-    role = when(machine, job, lambda role: role["waits"] and role["ranks"][1]["doing"] == "ended")
-    assert role["waits"][0]["missing"] == [1]
-    text = machine.well("stuck", str(job))
-    assert "rank 1: ended with exit code 0; no call there before" in text
-    assert "all must make the same number of calls" in text
+    role = when(machine, job, lambda role: role["failures"])
+    (failure,) = role["failures"]
+    assert failure["ranks"] == [0] and "rank 1 has left: its process ends" in failure["why"]
 
 
 def test_a_job_without_the_fabric_tells_how_far_it_is(machine: Machine, tmp_path: Path) -> None:
