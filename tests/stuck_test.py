@@ -136,9 +136,7 @@ def test_who_has_not_joined_is_missing(machine: Machine, tmp_path: Path) -> None
 def test_one_that_returned_early_is_told_of(machine: Machine, tmp_path: Path) -> None:
     # Without taking its leave: the kernel tells the others.
     script = PRELUDE + (
-        "if rank == 1: os._exit(0)\n"
-        "try: world.barrier()\n"
-        "except tutti.Error: time.sleep(1000)\n"
+        "if rank == 1: os._exit(0)\ntry: world.barrier()\nexcept tutti.Error: time.sleep(1000)\n"
     )
     job = submit(machine, tmp_path, script, 2)
     role = when(machine, job, lambda role: role["failures"])

@@ -117,7 +117,7 @@ void Parcel::begin_far(Priority priority) {
   Transport* transport = &fabric_.transport();
   const Tag tag{fabric_.parcel_scope(rank_), tag_};
   job_ = fabric_.on_engine([transport, tag, priority, what = what_, rank = rank_, from = from_,
-                            into = into_, place = place_]() -> Task<Result<void>> {
+                            into = into_, place = place_] -> Task<Result<void>> {
     switch (what) {
       case What::send: return transport->send(rank, tag, from, priority);
       case What::receive: return transport->receive(rank, tag, into);
