@@ -30,7 +30,7 @@ void HostJob::on_directive(const cluster::Directive& directive) {
     return;
   }
   if (end_) return;  // it ends here, whatever comes
-  next_.emplace(directive);
+  next_.emplace(host_.alike(), directive);
   next_->fold();
   alarm_.ring();
 }
@@ -161,7 +161,7 @@ bool HostJob::take_next() {
   // A coordinator that took over learns from us.
   if (directive.gang_epochs().empty())
     *directive.mutable_gang_epochs() = this->directive().gang_epochs();
-  directive_ = KeptDirective(std::move(directive));
+  directive_ = KeptDirective(host_.alike(), std::move(directive));
   in_log_ = false;
   return newer;
 }
@@ -390,7 +390,7 @@ void HostJob::take_from_record() {
 }
 
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
-  directive_ = KeptDirective(record.directive());
+  directive_ = KeptDirective(host_.alike(), record.directive());
   // One who has gone meanwhile has what runs go on, and nothing begin.
   if (auto who = host_.run_as(directive().spec().account()); who && *who)
     run_as_ = std::make_unique<RunAs>(std::move(**who));
