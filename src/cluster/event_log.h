@@ -87,7 +87,8 @@ class EventLog {
   class Wait;
   EventLog(World& world, EventLogOptions options, event_log::Replayed replayed);
   Task<void> write_batch();
-  Task<Result<void>> write_pending();
+  bool needs_segment();
+  std::string take_batch();
   Task<Result<void>> begin_segment();
   Task<Result<void>> make_folder();
   Task<Result<void>> write_snapshot(uint64_t sequence, Pieces state);

@@ -54,7 +54,7 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
 
 void TreeNode::start(Listener& listener, Scope& strands) {
   strands_ = &strands;
-  strands.spawn(accept(listener));
+  listener.serve(*this, strands);
   strands.spawn(work());
 }
 
