@@ -1,5 +1,7 @@
 #include "cluster/event_log.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/queue_mark.h"
 #include "cluster/event_log_format.h"
@@ -13,6 +15,9 @@ using event_log::FileKind;
 // Whoever waits while another strand writes: woken when its record is on disk, when the log breaks,
 // or when it is its turn to write.
 namespace {
+
+// Read only: pages of it that nobody writes to are no memory.
+char kZeros[kMaxReservedBytes];
 
 uint64_t bytes_of(const EventLog::Pieces& state) {
   uint64_t bytes = 0;
@@ -135,15 +140,34 @@ Task<Result<void>> EventLog::write_pending() {
                                 .records = static_cast<uint32_t>(last - durable_sequence_)});
   const Bytes bytes = as_bytes(batch);
   CO_TRY_DO(co_await file_->write(segment_end_, bytes));
+  const uint64_t end = segment_end_ + batch.size();
+  if (options_.reserve && end > reserved_end_) CO_TRY_DO(co_await reserve(end));
   CO_TRY_DO(co_await file_->sync());
-  segment_end_ += batch.size();
+  segment_end_ = end;
   durable_sequence_ = last;
   co_return {};
+}
+
+// On disk with the batch that needed it.
+Task<Result<void>> EventLog::reserve(uint64_t end) {
+  const Bytes zeros = std::as_bytes(std::span(kZeros));
+  const Bytes some = zeros.first(std::clamp(end, kMinReservedBytes, kMaxReservedBytes));
+  CO_TRY_DO(co_await file_->write(end, some));
+  reserved_end_ = end + some.size();
+  co_return {};
+}
+
+// What is left of it needs no room any more. Whoever reads it all the same finds zeros.
+Task<void> EventLog::cut_reserve() {
+  if (file_ == nullptr || reserved_end_ <= segment_end_) co_return;
+  (void)co_await file_->truncate(segment_end_);
+  reserved_end_ = 0;
 }
 
 // The header and the name are on disk before the first batch is written: so a header that is broken
 // and followed by something is damage.
 Task<Result<void>> EventLog::begin_segment() {
+  co_await cut_reserve();
   CO_TRY_DO(co_await make_folder());
   const uint64_t first = durable_sequence_ + 1;
   const event_log::FileHeader header{{FileKind::segment, first}, log_id()};
@@ -287,6 +311,7 @@ Task<Result<void>> EventLog::close() {
   TUTTI_ASSERT(!snapshotting_ && !closed_, "an event log is closed once, after its snapshots");
   closed_ = true;
   CO_TRY_DO(co_await durable(last_sequence_));
+  co_await cut_reserve();
   file_ = nullptr;
   co_return {};
 }
