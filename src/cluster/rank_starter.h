@@ -21,6 +21,10 @@ constexpr std::string_view kSpareVariable = "TUTTI_SPARE_FD";
 constexpr std::string_view kHeapVariable = "TUTTI_HEAP_FD";
 constexpr std::string_view kHeapArena = "heap";
 
+// Of those that are prepared, and then started together: each has its environment in memory, and
+// both ends of its pipes open.
+constexpr size_t kRanksAtOnce = 16;
+
 // An arena as its keeper holds it. Ranks point to the one with their pages.
 struct HeldArena {
   std::string name;

@@ -17,4 +17,14 @@ std::string Exit::text() const {
   return fmt::format("killed by SIG{} ({}{}{})", name, described, dumped, memory);
 }
 
+Processes::Spawns Processes::spawn_all(std::span<const SpawnOptions* const> all) {
+  Spawns spawns;
+  bool failed = false;
+  for (const SpawnOptions* options : all) {
+    spawns.push_back(failed ? fail(cancelled_error()) : spawn(*options));
+    failed = failed || !spawns.back();
+  }
+  return spawns;
+}
+
 }  // namespace tutti

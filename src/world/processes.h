@@ -100,6 +100,10 @@ class Processes {
   virtual ~Processes() = default;
   // The error says which step failed: "sh: no such command", "folder /x: …".
   virtual Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) = 0;
+  // One of each, as by spawn(), on two cores at once where that is faster. When one fails, those
+  // that were not begun by then are not, and have Code::cancelled.
+  using Spawns = std::vector<Result<std::unique_ptr<Process>>>;
+  virtual Spawns spawn_all(std::span<const SpawnOptions* const> all);
 
   struct Pipe {
     Handle reader;
