@@ -220,7 +220,9 @@ class Follower final : public cli::JobViewer {
   void on_ending(const GangReport&) override {}
   bool broken() const override { return false; }
   void print_notice(std::string_view) override {}
+  void on_denied(const Error& why) override { denied = why; }
 
+  std::optional<Error> denied;
   Channel<Piece> pieces{kMostPieces};
   Channel<int> signals{1};
   Scope* scope = nullptr;  // while it follows
@@ -252,6 +254,7 @@ Task<Result<std::shared_ptr<Follower>>> begin_following(LoopThread& loop, Cluste
 Task<Result<std::vector<Piece>>> take_pieces(std::shared_ptr<Follower> follower) {
   std::vector<Piece> pieces;
   auto first = co_await follower->pieces.recv();
+  if (!first && follower->denied) co_return fail(*follower->denied);
   if (!first && first.error().code() == Code::unavailable) co_return pieces;
   if (!first) co_return fail(std::move(first).error());
   pieces.push_back(std::move(*first));

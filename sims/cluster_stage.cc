@@ -308,7 +308,8 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
 
 Task<void> ClusterStage::ask_to_kill(Head& head, cluster::KillRequest request,
                                      std::shared_ptr<bool> taken) {
-  auto killed = co_await head.kill(std::move(request));
+  std::string user = "director";
+  auto killed = co_await head.kill(std::move(request), std::move(user));
   *taken = killed.has_value();
 }
 

@@ -300,7 +300,7 @@ def test_a_run_that_somebody_else_kills_says_so(machine: Machine) -> None:
     machine.well("kill", "1")
     _, error = run.communicate()
     assert run.returncode == 128 + signal.SIGTERM
-    assert "killed by somebody else, with `tutti kill`" in error
+    assert "killed by root, with `tutti kill`" in error
 
 
 def test_a_signal_reaches_the_ranks_it_is_for(machine: Machine) -> None:

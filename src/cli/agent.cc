@@ -78,6 +78,7 @@ AgentOptions agent_options(const DaemonContext& context) {
   pretend_to_be_older(options.keeper);
   options.run_as = [host = machine.name](const std::string& user) { return run_as(user, host); };
   options.keepers_linger = !context.embedded;
+  options.reserve_log = !context.embedded;
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
   return options;
 }

@@ -67,6 +67,7 @@ class ClusterRun final : private JobListener {
   bool abandoned_ = false;
   bool told_away_ = false;
   bool told_waiting_ = false;
+  bool told_denied_ = false;
   uint32_t restarts_ = 0;
   uint64_t heard_ = 0;
   int printing_ = 0;
@@ -114,6 +115,10 @@ Task<void> ClusterRun::follow(cluster::HostAbout host) {
   if (viewer_.broken()) {
     teller_.output_lost(followed.error());
     if (!ended_by_us_) begin_end(GangEnd::output_lost, 0);
+    co_return;
+  }
+  if (followed.error().code() == Code::denied) {
+    if (!std::exchange(told_denied_, true)) viewer_.on_denied(followed.error());
     co_return;
   }
   viewer_.print_notice(

@@ -25,6 +25,8 @@ class JobViewer : public GangListener {
   virtual bool broken() const = 0;
   // A line to people, not to tools.
   virtual void print_notice(std::string_view text) = 0;
+  // What it prints is not for us to read.
+  virtual void on_denied(const Error& why) { print_notice(why.text()); }
 };
 
 class GangPrinter : public JobViewer {

@@ -86,6 +86,8 @@ Task<Result<void>> body(DaemonContext& context) {
   }
   if (machine.fan_out != 0) options.tree.shape.fan_out = machine.fan_out;
   options.folder = context.home.head_folder();
+  options.reserve_log = !context.embedded;
+  options.owner = machine.user;
   options.started = [&started] { started.set(); };
   CO_TRY(options.most_ended, number_from("TUTTI_HEAD_KEEPS", options.most_ended));
   CO_TRY(options.log_bytes, number_from("TUTTI_HEAD_LOG_BYTES", options.log_bytes));

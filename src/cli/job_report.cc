@@ -96,6 +96,8 @@ GangReport JobTeller::finish(const Result<cluster::JobInfo>& info,
     case cluster::SUCCEEDED: report_.end = GangEnd::finished; break;
     case cluster::TIMED_OUT: report_.end = GangEnd::timed_out; break;
     case cluster::KILLED_BY_USER:
+      if (!ended_by_us) report_.ended_by = info->ended_by();
+      if (!ended_by_us) report_.notice = Duration(info->notice_ns());
       report_.end =
           ended_by_us.value_or(info->why() == kPreempted ? GangEnd::preempted : GangEnd::killed);
       break;

@@ -77,6 +77,7 @@ Json job_json(const cluster::JobInfo& info) {
                {"user", info.user()},
                {"state", state_name(info.state())},
                {"why", info.why()},
+               {"ended_by", info.ended_by().empty() ? Json() : Json(info.ended_by())},
                {"processes", info.processes()},
                {"restarts", info.restarts()},
                {"submitted", time_json(info.submitted_unix_ns())},

@@ -57,7 +57,8 @@ Task<Result<void>> Agent::begin() {
   // What a keeper that is killed leaves is then ours.
   if (auto told = world_.processes().become_subreaper(); !told)
     TUTTI_LOG(warn, "orphans of dead keepers are not found", {{"why", told.error().text()}});
-  EventLogOptions log_options{.folder = options_->folder + "/log"};
+  EventLogOptions log_options{.folder = options_->folder + "/log",
+                              .reserve = options_->reserve_log};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the agent's log"));
   log_ = std::move(*log);

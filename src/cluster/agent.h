@@ -39,6 +39,7 @@ struct AgentOptions {
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
   // As JobHost::run_as(); without, everything runs as the agent's own user.
   std::function<Result<std::optional<RunAs>>(const std::string& user)> run_as;
+  bool reserve_log = false;    // EventLogOptions::reserve
   bool keepers_linger = true;  // or all that runs ends with the agent
   ExitWatch* exits = nullptr;
 };

@@ -61,6 +61,8 @@ struct GangReport {
   std::optional<uint32_t> culprit;  // the first rank that failed by itself
   std::vector<uint32_t> running;    // when we began to end them
   int signal = 0;                   // when interrupted
+  std::string ended_by;             // the user who killed or preempted it, if that is known
+  Duration notice{};                // that it had then
   std::optional<Error> error;       // when not started, or output or the keeper was lost
   bool hurried = false;             // a second signal wanted no more grace
   std::optional<Error> not_ended;   // what the gang started and nobody could end

@@ -24,14 +24,17 @@ Task<Result<void>> Head::run() {
   snapshot_at_ = options_.log_bytes;
   if (options_.index != nullptr)
     feed_ = std::make_unique<IndexFeed>(world_, state_, *options_.index);
-  EventLogOptions log_options{.folder = options_.folder + "/log"};
+  EventLogOptions log_options{.folder = options_.folder + "/log",
+                              .reserve = options_.reserve_log};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the head's log"));
   log_ = std::move(*log);
-  std::erase_if(state_.queue, [this](uint64_t id) {
+  const JobQueue all = std::exchange(state_.queue, {});
+  for (const uint64_t id : all.all()) {
     const HeadJob* job = state_.find(id);
-    return job == nullptr || job->state != cluster::QUEUED;
-  });
+    if (job != nullptr && job->state == cluster::QUEUED)
+      state_.queue.push(id, job->spec.account());
+  }
   Address address = options_.listen;
   auto listener = co_await world_.network().listen(std::move(address));
   if (!listener) co_return fail(listener.error().context("listen for agents"));

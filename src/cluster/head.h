@@ -28,6 +28,8 @@ struct HeadOptions {
   std::function<void()> started;                  // it has read its log, and listens
   // A snapshot is taken when the records since the last have this many bytes, and are more than it.
   uint64_t log_bytes = 64_MiB;
+  bool reserve_log = false;  // EventLogOptions::reserve
+  std::string owner;         // the user who runs it
   // Of jobs that ended; older ones are only in the index.
   size_t most_ended = 100'000;
   JobIndex* index = nullptr;  // outlives the head; without one, what it forgets is gone
@@ -53,7 +55,7 @@ class Head final : public TreeUser, private EventLogReader {
   void watch(uint64_t job, JobWatcher& watcher);
   void unwatch(uint64_t job, JobWatcher& watcher);
   // When it returns, the job will end whatever becomes of the head.
-  Task<Result<void>> kill(cluster::KillRequest request);
+  Task<Result<void>> kill(cluster::KillRequest request, std::string user);
   Result<void> signal(const cluster::SignalRequest& request);
   Result<cluster::JobInfo> info(uint64_t job) const;
   bool has_ended(uint64_t job) const;  // also one that nobody knows any more
@@ -94,7 +96,7 @@ class Head final : public TreeUser, private EventLogReader {
 
   // Jobs (head_jobs.cc).
   void place_queued();
-  bool place(HeadJob& job);
+  bool place(HeadJob& job, Placement::Hosts hosts);
   void appoint(HeadJob& job, NodeId coordinator, bool fresh);
   void send_appointment(const HeadJob& job);
   void find_coordinators();

@@ -153,7 +153,8 @@ Result<void> HeadApi::check_owner(const Context& call, uint64_t job) const {
 Task<Result<cluster::Empty>> HeadApi::kill(Context& call, const cluster::KillRequest& request) {
   CO_TRY_DO(check_owner(call, request.job()));
   cluster::KillRequest asked = request;
-  CO_TRY_DO(co_await head_.kill(std::move(asked)));
+  std::string user = call.connection.peer().identity.name;
+  CO_TRY_DO(co_await head_.kill(std::move(asked), std::move(user)));
   co_return cluster::Empty();
 }
 

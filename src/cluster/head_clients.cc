@@ -46,6 +46,7 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   }
   TRY_DO(check_job(request.spec()));
   request.mutable_spec()->set_account(user);  // whatever it says itself
+  request.mutable_spec()->set_cluster_owner(options_.owner);
   give_fabric_key(world_.random(), *request.mutable_spec());
   TRY_DO(state_.placement.could_hold(request.spec()));
   if (state_.queue.size() >= kMostQueued)
@@ -62,12 +63,14 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   job->submitted_ns = world_.clock().unix_ns();
   cluster::HeadRecord record;
   *record.mutable_submitted() = submitted_of(*job);
+  const std::string account = job->spec.account();
+  job->why = "others came before it";
   state_.add(std::move(job));
   TUTTI_QUEUE("head: jobs that wait", state_.queue.size(), kMostQueued);
   post(id, record);
   // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
   // tried when something last changed.
-  if (state_.queue.size() == 1) place_queued();
+  if (state_.queue.size_of(account) == 1) place_queued();
   return id;
 }
 
@@ -101,7 +104,7 @@ void Head::unwatch(uint64_t job, JobWatcher& watcher) {
   if (HeadJob* found = state_.find(job)) std::erase(found->watchers, &watcher);
 }
 
-Task<Result<void>> Head::kill(cluster::KillRequest request) {
+Task<Result<void>> Head::kill(cluster::KillRequest request, std::string user) {
   const uint64_t id = request.job();
   HeadJob* job = state_.find(id);
   if (job == nullptr) co_return no_such_job(id);
@@ -117,6 +120,7 @@ Task<Result<void>> Head::kill(cluster::KillRequest request) {
     end.set_signal(request.signal());
     end.set_preempted(request.preempt());
     end.set_why(request.preempt() ? kPreempted : "killed");
+    end.set_by(std::move(user));
     job->end = end;
     sequence = post(id, record);
   } else {

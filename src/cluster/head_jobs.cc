@@ -1,5 +1,6 @@
 // What the head does for jobs.
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "cluster/head.h"
@@ -30,17 +31,24 @@ uint64_t Head::post_changed(const HeadJob& job) {
   return post(job.id, record);
 }
 
-// In order: whoever came first and finds no room lets nobody pass.
+// In order: whoever came first and finds no room lets nobody pass, but to hosts that it may not use
+// itself. Such are those that run one user's jobs alone.
 void Head::place_queued() {
-  while (!state_.queue.empty()) {
-    HeadJob* job = state_.find(state_.queue.front());
-    if (job != nullptr && job->state == cluster::QUEUED && !place(*job)) return;
-    state_.queue.pop_front();
+  std::set<std::string> waiting;  // users whose first job finds no room
+  while (const auto next = state_.queue.first_but(waiting)) {
+    HeadJob* job = state_.find(next->job);
+    const auto hosts = waiting.empty() ? Placement::Hosts::all : Placement::Hosts::of_user_alone;
+    if (job != nullptr && job->state == cluster::QUEUED && !place(*job, hosts)) {
+      waiting.insert(next->account);
+      if (!state_.placement.has_hosts_of_users()) return;
+    } else {
+      state_.queue.pop(next->account);
+    }
   }
 }
 
-bool Head::place(HeadJob& job) {
-  auto layout = state_.placement.place(job.spec);
+bool Head::place(HeadJob& job, Placement::Hosts hosts) {
+  auto layout = state_.placement.place(job.spec, hosts);
   if (!layout) {
     job.why = layout.error().message();
     return false;

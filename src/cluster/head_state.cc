@@ -78,7 +78,7 @@ void HeadState::add(std::unique_ptr<HeadJob> job) {
   const uint64_t id = job->id;
   next_job = std::max(next_job, id + 1);
   if (!job->key.empty()) keys[job->key] = id;
-  queue.push_back(id);
+  queue.push(id, job->spec.account());
   jobs[id] = std::move(job);
 }
 
@@ -188,6 +188,8 @@ cluster::JobInfo brief_info(const HeadJob& job) {
   if (job.culprit.has_exit()) *info.mutable_culprit() = job.culprit;
   *info.mutable_leftovers() = job.leftovers;
   info.set_coordinator(job.coordinator);
+  if (job.end) info.set_ended_by(job.end->by());
+  if (job.end && job.end->preempted()) info.set_notice_ns(job.spec.notice_ns());
   return info;
 }
 

@@ -18,6 +18,10 @@ HostJob::~HostJob() {
   if (exchange_ != nullptr) exchange_->close();
 }
 
+void HostJob::know_readers(const job::Spec& spec) {
+  output_->set_readers({.user = spec.account(), .cluster_owner = spec.cluster_owner()});
+}
+
 void HostJob::on_directive(const cluster::Directive& directive) {
   const auto age = [](const auto& d) { return std::pair(d.epoch(), d.revision()); };
   if (end_ && directive.epoch() <= end_->epoch()) return;
@@ -30,6 +34,7 @@ void HostJob::on_directive(const cluster::Directive& directive) {
     return;
   }
   if (end_) return;  // it ends here, whatever comes
+  know_readers(directive.spec());
   next_.emplace(directive);
   next_->fold();
   alarm_.ring();
@@ -391,6 +396,7 @@ void HostJob::take_from_record() {
 
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   directive_ = KeptDirective(record.directive());
+  know_readers(record.directive().spec());
   // One who has gone meanwhile has what runs go on, and nothing begin.
   if (auto who = host_.run_as(directive().spec().account()); who && *who)
     run_as_ = std::make_unique<RunAs>(std::move(**who));

@@ -134,6 +134,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   const std::shared_ptr<JobLooks>& looks() const { return looks_; }
 
  private:
+  void know_readers(const job::Spec& spec);
   enum class Phase : uint8_t { starting, running, exited };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   struct Local {

@@ -19,6 +19,9 @@ constexpr size_t kReadBytes = 256 << 10;
 // Events in one message: small enough for it, enough for most hosts at once.
 constexpr size_t kEventsAtOnce = 1024;
 constexpr std::string_view kFileStart = "output-";
+constexpr const char* kReadersFile = "/readers";
+constexpr uint64_t kMostReadersBytes = 1024;
+constexpr std::string_view kRoot = "root";
 
 void add_piece(std::string& to, uint32_t process, uint8_t stream, Bytes bytes) {
   const size_t start = to.size();
@@ -42,6 +45,30 @@ size_t whole_in(Bytes bytes) {
 }
 
 }  // namespace
+
+Result<void> JobReaders::check(uint64_t job, const std::string& name) const {
+  if (name == kRoot || (!name.empty() && (name == user || name == cluster_owner))) return {};
+  if (user.empty())
+    return fail(Code::denied, "nobody knows whose job {} was; only root may read what it printed",
+                job);
+  return fail(Code::denied,
+              "job {} is {}'s, and you are {}; only {}, root and who runs the head may read what it "
+              "prints",
+              job, user, name, user);
+}
+
+Task<JobReaders> JobReaders::left_in(World& world, std::string folder) {
+  const std::string path = folder + kReadersFile;
+  auto text = co_await read_file(world.disk(), path, kMostReadersBytes);
+  JobReaders readers;
+  if (!text) co_return readers;
+  const size_t first = text->find('\n');
+  const size_t second = first == std::string::npos ? first : text->find('\n', first + 1);
+  if (second == std::string::npos) co_return readers;
+  readers.user = text->substr(0, first);
+  readers.cluster_owner = text->substr(first + 1, second - first - 1);
+  co_return readers;
+}
 
 OutputSpool::OutputSpool(World& world, std::string folder)
     : world_(world), folder_(std::move(folder)) {}
@@ -180,14 +207,21 @@ Task<Result<uint64_t>> OutputSpool::whole_pieces(std::string path) {
   }
 }
 
+Task<Result<void>> OutputSpool::begin_folder() {
+  CO_TRY_DO(co_await world_.disk().make_directories(folder_));
+  const std::string path = folder_ + kReadersFile;
+  const OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
+  CO_TRY(const auto file, co_await world_.disk().open(path, options));
+  const std::string text = fmt::format("{}\n{}\n", readers_.user, readers_.cluster_owner);
+  const Bytes bytes = as_bytes(text);
+  co_return co_await file->write(0, bytes);
+}
+
 Task<Result<void>> OutputSpool::write_piece(std::string bytes) {
   const bool begins = parts_.empty() || parts_.back().file == nullptr ||
                       parts_.back().end - parts_.back().first >= kSpoolFileBytes;
   if (begins) {
-    if (parts_.empty()) {
-      auto made = co_await world_.disk().make_directories(folder_);
-      if (!made) co_return made;
-    }
+    if (parts_.empty()) CO_TRY_DO(co_await begin_folder());
     OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
     const std::string path = file_name(written_);
     auto file = co_await world_.disk().open(path, options);

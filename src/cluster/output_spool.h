@@ -24,11 +24,25 @@ constexpr size_t kSpoolFiles = 4;
 // Of the processes of one job on one host, restarts included; the oldest go.
 constexpr size_t kMostSpoolEvents = 1 << 16;
 
+// Who may read what a job prints, beside root. Kept in the file `readers` beside it, a line each.
+struct JobReaders {
+  std::string user;           // whose job it is
+  std::string cluster_owner;  // who runs the head
+
+  // Code::denied, with whose job it is.
+  Result<void> check(uint64_t job, const std::string& name) const;
+  // Of a job whose files are left in this folder; nobody where that is not known.
+  static Task<JobReaders> left_in(World& world, std::string folder);
+};
+
 class OutputSpool {
  public:
   // Of a job that printed here before, files are found again when the first is read or written.
   OutputSpool(World& world, std::string folder);
 
+  // To be told before anybody reads or something is printed.
+  void set_readers(JobReaders readers) { readers_ = std::move(readers); }
+  const JobReaders& readers() const { return readers_; }
   // Takes a pipe and reads it to its end.
   Result<void> read_from(uint32_t process, uint8_t stream, Handle pipe);
   size_t open_pipes() const { return open_pipes_; }
@@ -53,6 +67,7 @@ class OutputSpool {
   Task<Result<void>> find_files();
   Task<Result<uint64_t>> whole_pieces(std::string path);
   Task<Result<void>> write_piece(std::string bytes);
+  Task<Result<void>> begin_folder();
   Task<Result<std::string>> read_pieces(uint64_t& place);
   void add(uint32_t process, uint8_t stream, Bytes bytes);
   void ring();
@@ -66,6 +81,7 @@ class OutputSpool {
   };
   World& world_;
   std::string folder_;
+  JobReaders readers_;
   std::vector<Part> parts_;
   std::string outbox_;
   std::string silent_ends_;  // of streams, for the time when there is something to read

@@ -99,14 +99,14 @@ Result<void> Placement::could_hold(const job::Spec& spec) const {
 
 bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
 
-Result<void> Placement::place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
+Result<void> Placement::place_role(const job::Spec& spec, size_t role, const RangeSet& candidates,
+                                   std::vector<Piece> pieces,
                                    const std::map<NodeId, uint32_t>& staying,
                                    std::map<NodeId, uint32_t>& used, Segments& into) const {
   const job::Role& wanted = spec.roles(static_cast<int>(role));
   const uint32_t each = wanted.slots();
   const uint32_t per_host = wanted.per_host() != 0 ? wanted.per_host() : ~0U;
   size_t piece = 0;
-  const RangeSet& candidates = each == 0 ? alive_ : roomy_;
   for (const RangeSet::Range& range : candidates.ranges()) {
     for (uint64_t number = range.first; number <= range.last; ++number) {
       const auto node = static_cast<NodeId>(number);
@@ -136,13 +136,25 @@ Result<void> Placement::place_role(const job::Spec& spec, size_t role, std::vect
               wanted.count(), wanted.name());
 }
 
-Result<Segments> Placement::place(const job::Spec& spec) {
+RangeSet Placement::hosts_of(const std::string& user) const {
+  RangeSet hosts;
+  for (const auto& [node, owner] : owners_)
+    if (owner == user) hosts.add(node);
+  return hosts;
+}
+
+Result<Segments> Placement::place(const job::Spec& spec, Hosts hosts) {
   Segments layout;
+  const bool all = hosts == Hosts::all;
+  const RangeSet theirs = all ? RangeSet() : hosts_of(spec.account());
   std::map<NodeId, uint32_t> used;
   for (int role = 0; role < spec.roles_size(); ++role) {
     if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
-    std::vector<Piece> all = {{0, spec.roles(role).count()}};
-    TRY_DO(place_role(spec, static_cast<size_t>(role), std::move(all), {}, used, layout));
+    std::vector<Piece> pieces = {{0, spec.roles(role).count()}};
+    const RangeSet& there = spec.roles(role).slots() == 0 ? alive_ : roomy_;
+    const RangeSet some = all ? RangeSet() : there.common(theirs);
+    TRY_DO(place_role(spec, static_cast<size_t>(role), all ? there : some, std::move(pieces), {},
+                      used, layout));
   }
   change(spec, layout, nodes_of(layout), true);
   return layout;
@@ -189,7 +201,8 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
     if (!pieces.empty())
-      placed = place_role(spec, role, std::move(pieces), staying[role], used, next);
+      placed = place_role(spec, role, wanted.slots() == 0 ? alive_ : roomy_, std::move(pieces),
+                          staying[role], used, next);
   }
   const Segments& kept = placed ? next : layout;
   change(spec, kept, nodes_of(kept), true);

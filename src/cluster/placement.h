@@ -19,7 +19,9 @@ class Placement {
   bool is_alive(NodeId node) const;
 
   // Takes room for all processes of the spec. Code::exhausted when there is not enough now.
-  Result<Segments> place(const job::Spec& spec);
+  enum class Hosts : uint8_t { all, of_user_alone };
+  Result<Segments> place(const job::Spec& spec, Hosts hosts = Hosts::all);
+  bool has_hosts_of_users() const { return !owners_.empty(); }
   // Moves these processes to hosts that live: a whole layout again.
   Result<Segments> replace(const job::Spec& spec, const Segments& layout,
                            const RangeSet& processes);
@@ -47,10 +49,12 @@ class Placement {
     uint32_t count;
   };
   // Beside those of the role that stay where they are, and the slots that are used so far.
-  Result<void> place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
+  Result<void> place_role(const job::Spec& spec, size_t role, const RangeSet& candidates,
+                          std::vector<Piece> pieces,
                           const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into) const;
   bool runs_jobs_of(NodeId node, const std::string& user) const;
+  RangeSet hosts_of(const std::string& user) const;  // that run nobody else's jobs
   // A host is taken out of the sums before it changes, and put back afterwards.
   enum class Count : bool { out, in };
   void count(NodeId node, Count way);

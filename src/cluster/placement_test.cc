@@ -340,5 +340,26 @@ TEST_CASE("hosts of one user take that user's jobs alone") {
   CHECK(!placement.replace(spec, *layout, RangeSet(0, 1)).has_value());
 }
 
+TEST_CASE("who may use no more than what is a user's alone takes nothing else") {
+  Placement placement = hosts(1, 2);
+  CHECK_FALSE(placement.has_hosts_of_users());
+  placement.set_host(2, 2, "ann");
+  placement.set_alive(2, true);
+  CHECK(placement.has_hosts_of_users());
+  constexpr auto kAlone = Placement::Hosts::of_user_alone;
+  job::Spec spec = one_role(3);
+  spec.set_account("ann");
+  CHECK_FALSE(placement.place(spec, kAlone).has_value());
+  CHECK(all_free(placement) == 4);
+  spec = one_role(1);
+  add_role(spec, 2, 0);
+  spec.set_account("ann");
+  auto layout = placement.place(spec, kAlone);
+  REQUIRE(layout.has_value());
+  CHECK(nodes_of(*layout) == RangeSet(2));
+  spec.set_account("bob");
+  CHECK_FALSE(placement.place(spec, kAlone).has_value());
+}
+
 }  // namespace
 }  // namespace tutti

@@ -148,6 +148,15 @@ std::string still_running(const GangReport& report, const VerdictOptions& option
   return fmt::format("; {} still ran", format_ranks(report.running, options.labels));
 }
 
+// "preempted by ann, with `tutti kill --notice`, which gave it 30 s"
+std::string preemption_text(const GangReport& report) {
+  std::string text = "preempted";
+  if (!report.ended_by.empty()) text += " by " + report.ended_by;
+  text += ", with `tutti kill --notice`";
+  if (report.notice > 0s) text += ", which gave it " + format_duration(report.notice);
+  return text;
+}
+
 std::string_view end_name(GangEnd end) {
   switch (end) {
     case GangEnd::finished: return "finished";
@@ -212,10 +221,12 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
                     still_running(report, options));
       break;
     case GangEnd::killed:
-      text.headline("killed by somebody else, with `tutti kill`", still_running(report, options));
+      text.headline(fmt::format("killed by {}, with `tutti kill`",
+                                report.ended_by.empty() ? "somebody else" : report.ended_by),
+                    still_running(report, options));
       break;
     case GangEnd::preempted:
-      text.headline("preempted, with `tutti kill --notice`", still_running(report, options));
+      text.headline(preemption_text(report), still_running(report, options));
       break;
     case GangEnd::output_lost:
     case GangEnd::keeper_lost:
@@ -251,6 +262,8 @@ Json verdict_json(const GangReport& report, std::span<const RankTail> tails,
   }
   if (!report.running.empty()) json["ended_ranks"] = report.running;
   if (report.signal != 0) json["signal"] = report.signal;
+  if (!report.ended_by.empty()) json["ended_by"] = report.ended_by;
+  if (report.notice > 0s) json["notice_s"] = rounded_seconds(report.notice);
   if (report.error) json["error"] = report.error->text();
   if (report.not_ended) json["still_alive"] = report.not_ended->text();
   return json;

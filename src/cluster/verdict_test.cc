@@ -97,6 +97,22 @@ TEST_CASE("a timeout tells who still ran") {
         "  elapsed: 1.50 s; exit code 124\n");
 }
 
+TEST_CASE("who killed or preempted a job is named, and the notice that it had") {
+  Case killed(GangEnd::killed, {ended({.signal = SIGTERM}, 1, SIGTERM)});
+  CHECK(killed.text().starts_with("tutti: killed by somebody else, with `tutti kill`"));
+  killed.report.ended_by = "ann";
+  CHECK(killed.text().starts_with("tutti: killed by ann, with `tutti kill`"));
+  Case preempted(GangEnd::preempted, {ended({}, 1)});
+  CHECK(preempted.text().starts_with("tutti: preempted, with `tutti kill --notice`;"));
+  preempted.report.ended_by = "ann";
+  preempted.report.notice = 30s;
+  CHECK(preempted.text().starts_with(
+      "tutti: preempted by ann, with `tutti kill --notice`, which gave it 30"));
+  const Json json = verdict_json(preempted.report, preempted.tails);
+  CHECK(json["ended_by"] == "ann");
+  CHECK(json["notice_s"] == 30);
+}
+
 TEST_CASE("who asked twice is not told of a grace that nobody had") {
   Case twice(GangEnd::interrupted, {ended({.signal = SIGKILL}, 1, SIGKILL)});
   twice.report.signal = SIGINT;

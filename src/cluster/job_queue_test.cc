@@ -1,0 +1,31 @@
+#include "cluster/job_queue.h"
+
+#include <doctest/doctest.h>
+
+namespace tutti {
+namespace {
+
+TEST_CASE("jobs leave in the order in which they came, or in that of those who may pass") {
+  JobQueue queue;
+  CHECK_FALSE(queue.first_but({}));
+  queue.push(1, "ann");
+  queue.push(2, "bob");
+  queue.push(3, "ann");
+  queue.push(4, "cid");
+  CHECK(queue.size() == 4);
+  CHECK(queue.size_of("ann") == 2);
+  CHECK(queue.all() == std::vector<uint64_t>{1, 2, 3, 4});
+  CHECK(queue.first_but({})->job == 1);
+  CHECK(queue.first_but({"ann"})->job == 2);
+  CHECK(queue.first_but({"ann", "bob"})->account == "cid");
+  CHECK_FALSE(queue.first_but({"ann", "bob", "cid"}));
+  queue.pop("bob");
+  CHECK(queue.first_but({"ann"})->job == 4);
+  queue.pop("ann");
+  CHECK(queue.first_but({})->job == 3);
+  CHECK(queue.size() == 2);
+  CHECK(queue.size_of("bob") == 0);
+}
+
+}  // namespace
+}  // namespace tutti
