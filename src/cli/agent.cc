@@ -33,6 +33,7 @@ AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
   head.set_node(kHead);
   head.set_address(machine.head_tree);
   place.tree.places = {head};
+  pretend_other_version(place.tree);
   place.listen = Address::tcp(listen.host, 0);
   place.api = Address::tcp(listen.host, api.port).text();
   return place;

@@ -80,6 +80,7 @@ Task<Result<void>> body(DaemonContext& context) {
   Event started;
   HeadOptions options;
   options.tree.self = credential->identity;
+  pretend_other_version(options.tree);
   options.listen = Address::tcp(listen.host, 0);
   if (!machine.head_tree.empty()) {
     CO_TRY(options.listen, Address::parse(machine.head_tree));
@@ -94,7 +95,7 @@ Task<Result<void>> body(DaemonContext& context) {
   HeadIndex index(world, options.folder + "/jobs.sqlite");
   options.index = &index;
   Head head(world, *credential->seals, std::move(options));
-  JoinDesk desk(world, std::move(*authority));
+  JoinDesk desk(world, std::move(*authority), program_lifetime_s());
   HeadApi api(world, *credential->seals, head, desk, credential->identity, machine.user);
   Scope strands;
   strands.spawn(head.run());

@@ -46,7 +46,12 @@ Json status_json(const cluster::StatusReply& status, const std::string& head) {
                      {"version", host.version()},
                      {"leftovers", leftovers}});
   }
+  Json twins = Json::array();
+  for (const cluster::Twin& twin : status.twins())
+    twins.push_back(
+        {{"name", twin.name()}, {"times", twin.times()}, {"last", time_json(twin.last_unix_ns())}});
   return {{"cluster", status.cluster()},
+          {"twins", twins},
           {"version", status.version()},
           {"head", head},
           {"tree", status.address()},

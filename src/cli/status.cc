@@ -28,6 +28,13 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
     for (const cluster::Leftover& leftover : host.leftovers())
       fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
                  host.name(), leftover.job(), leftover.what());
+  for (const cluster::Twin& twin : status.twins())
+    fmt::print(
+        "\n{}: another agent with its certificate was refused, {} time{}, the last {} ago; if "
+        "nobody "
+        "copied its folder by mistake, the certificate was stolen (docs/security.md)\n",
+        twin.name(), twin.times(), twin.times() == 1 ? "" : "s",
+        age_text(now, twin.last_unix_ns()));
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cluster/report_fold.h"
+#include "cluster/twins.h"
 
 namespace tutti {
 namespace {
@@ -113,6 +114,14 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
+    case cluster::Message::kAsk: {
+      if (!tree_->has_child(message.ask().node(), message.ask().instance())) return;
+      cluster::Message answer;
+      *answer.mutable_hangs() = message.ask();
+      return send_to_head(answer);
+    }
+    case cluster::Message::kExpel:
+      return tree_->expel(message.expel().node(), message.expel().instance(), twin_error());
     case cluster::Message::kAppointment: {
       cluster::CoordinatorRecord fresh;
       *fresh.mutable_appointment() = message.appointment();
@@ -221,8 +230,8 @@ void Agent::on_attached() {
     cluster::HostAbout& about = *message.mutable_about();
     about.ParseFromString(tree_->about());
     about.set_node(node());
-    const std::string bytes = message.SerializeAsString();
-    tree_->send(RangeSet(kHead), as_bytes(bytes));
+    about.set_instance(tree_->instance());
+    send_to_head(message);
   }
   // What was said meanwhile may have been lost.
   for (const auto& [id, job] : jobs_) job->report_again();
@@ -230,6 +239,35 @@ void Agent::on_attached() {
     hosted->coordinator.tell_head(world_.clock().now());
     carry_out(*hosted);
   }
+}
+
+void Agent::send_to_head(const cluster::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  tree_->send(RangeSet(kHead), as_bytes(bytes));
+}
+
+cluster::Hanging Agent::hanging(const Child& child) const {
+  cluster::Hanging hanging;
+  hanging.set_node(child.node);
+  hanging.set_instance(child.instance);
+  hanging.set_above(node());
+  hanging.set_name(child.name);
+  hanging.set_about(child.about);
+  return hanging;
+}
+
+// The head knows hosts by their names, and sees whether two have one.
+void Agent::on_child(const Child& child) {
+  if (!options_->announce) return;
+  cluster::Message message;
+  *message.mutable_hanging() = hanging(child);
+  send_to_head(message);
+}
+
+void Agent::on_twin(const Child& child) {
+  cluster::Message message;
+  *message.mutable_refused() = hanging(child);
+  send_to_head(message);
 }
 
 Result<NodeId> Agent::admit(const tree::Attach& attach, const wire::Peer& peer) {

@@ -96,11 +96,15 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::string fold(uint64_t key, std::string bodies) override;
   void on_lost(const RangeSet& nodes) override;
   void on_attached() override;
+  void on_child(const Child& child) override;
+  void on_twin(const Child& child) override;
   Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
   std::string address_of(NodeId node) override;
   void on_directive(NodeId from, const cluster::Directive& directive);
   void on_end(NodeId from, const cluster::End& end);
   void answer_query(NodeId from, const cluster::Query& query);
+  cluster::Hanging hanging(const Child& child) const;
+  void send_to_head(const cluster::Message& message);
   void remember_node();
 
   // JobHost (agent_jobs.cc).

@@ -55,7 +55,7 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
 void Agent::ignore_old(const cluster::Appointment& appointment) {
   uint32_t& logged = logged_terms_[appointment.job()];
   if (std::exchange(logged, appointment.term()) != appointment.term())
-    TUTTI_LOG(warn, "ignored an old appointment",
+    TUTTI_LOG(warn, "refused an old appointment",
               {{"job", appointment.job()}, {"term", appointment.term()}});
   if (logged_terms_.size() > kRememberedTerms) logged_terms_.erase(logged_terms_.begin());
 }

@@ -28,6 +28,8 @@ inline constexpr wire::Method<cluster::ForgetRequest, cluster::Empty> kForget{"h
 // A secret for one host that wants to join.
 inline constexpr wire::Method<cluster::TokenRequest, cluster::TokenReply> kToken{"head.token"};
 inline constexpr wire::Method<cluster::JoinRequest, cluster::JoinReply> kJoin{"head.join"};
+// For agents too: another certificate of the same role and name.
+inline constexpr wire::Method<cluster::RenewRequest, cluster::RenewReply> kRenew{"head.renew"};
 
 inline constexpr wire::StreamMethod<cluster::OutputRequest, cluster::OutputPiece> kOutput{
     "agent.output"};

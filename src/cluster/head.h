@@ -14,6 +14,7 @@
 #include "cluster/head_state.h"
 #include "cluster/index_feed.h"
 #include "cluster/tree_node.h"
+#include "cluster/twins.h"
 
 namespace tutti {
 
@@ -91,8 +92,14 @@ class Head final : public TreeUser, private EventLogReader {
   void on_alive(const RangeSet& added, const RangeSet& removed) override;
   Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
   std::string address_of(NodeId node) override;
+  void on_child(const Child& child) override;
+  void on_twin(const Child& child) override;
+  void on_hanging(const cluster::Hanging& hanging);
+  void on_hangs(const cluster::Hanging& older);
+  void expel(const cluster::Hanging& hanging);
+  void note_twin(const cluster::Hanging& refused);
   Result<NodeId> number_for(const cluster::HostAbout& about);
-  void learn(const cluster::HostAbout& about);
+  void learn(cluster::HostAbout about);
 
   // Jobs (head_jobs.cc).
   void place_queued();
@@ -140,6 +147,8 @@ class Head final : public TreeUser, private EventLogReader {
   uint64_t snapshot_at_ = 0;                // when that many bytes were logged since the last one
   bool snapshotting_ = false;
   std::unique_ptr<IndexFeed> feed_;  // if there is an index
+  Twins twins_;
+  std::unique_ptr<LogLimit> tell_twins_;  // once there were some
   std::map<uint64_t, PendingQuery> queries_;
   uint64_t next_query_ = 1;
   int64_t up_since_ns_ = 0;

@@ -31,7 +31,7 @@ struct AnswerOf<Task<Result<T>>> {
 
 }  // namespace
 
-// Everything but joining is for users: an agent's certificate starts no jobs.
+// Everything but joining and renewing is for users: an agent's certificate starts no jobs.
 template <class MethodType, class Member>
 void HeadApi::add_for_users(const MethodType& method, Member member) {
   methods_.add(method, [this, member](Context& call, auto& argument) {
@@ -63,12 +63,13 @@ HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, w
   add_for_users(api::kForget, &HeadApi::forget);
   add_for_users(api::kToken, &HeadApi::token);
   methods_.add(api::kJoin, *this, &HeadApi::join);
+  methods_.add(api::kRenew, *this, &HeadApi::renew);
 }
 
 Task<Result<void>> HeadApi::serve(Listener& listener) {
   wire::SealRequest request{
       .kind = listener.address().kind, .side = wire::Side::accepting, .expected = {}};
-  request.expected.roles = {wire::Role::user, wire::Role::guest};
+  request.expected.roles = {wire::Role::user, wire::Role::guest, wire::Role::agent};
   wire::ServerOptions options{.connection = {.self = self_, .limits = api::limits()},
                               .max_connections = kMostClients,
                               .max_greeting = kMostClients / 4};
@@ -212,6 +213,17 @@ Result<void> HeadApi::check_free(const std::string& host) const {
 Task<Result<cluster::JoinReply>> HeadApi::join(Context&, const cluster::JoinRequest& request) {
   CO_TRY_DO(check_free(request.name()));
   co_return desk_.admit(request);
+}
+
+Task<Result<cluster::RenewReply>> HeadApi::renew(Context& call,
+                                                 const cluster::RenewRequest& request) {
+  const wire::Peer& peer = call.connection.peer();
+  const wire::Role role = peer.identity.role;
+  if (role != wire::Role::user && role != wire::Role::agent)
+    co_return fail(Code::denied, "{} has no certificate to be renewed; join with a token",
+                   peer.text());
+  TUTTI_LOG(info, "renewed a certificate", {{"of", peer.text()}});
+  co_return desk_.renew(request, peer.identity);
 }
 
 }  // namespace tutti

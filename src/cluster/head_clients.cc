@@ -237,6 +237,8 @@ cluster::StatusReply Head::status(bool brief) const {
     host.set_free(state_.placement.free(node));
     host.set_version(about.version());
   }
+  for (cluster::Twin& twin : twins_.recent(world_.clock().unix_ns()))
+    *status.add_twins() = std::move(twin);
   for (const auto& [id, job] : state_.jobs) {
     for (const cluster::Row& row : job->leftovers) {
       const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());

@@ -29,8 +29,7 @@ void HostJob::on_directive(const cluster::Directive& directive) {
     // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
     if (directive.epoch() == directive_.epoch()) report_again();
     if (directive.epoch() < directive_.epoch())
-      TUTTI_LOG(info, "ignored an old directive",
-                {{"job", job_}, {"epoch", directive.epoch()}, {"now", directive_.epoch()}});
+      refuse_old("refused an old directive", directive.epoch());
     return;
   }
   if (end_) return;  // it ends here, whatever comes
@@ -40,7 +39,14 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   alarm_.ring();
 }
 
+// Of a coordinator that was replaced, or of somebody who says again what was said.
+void HostJob::refuse_old(std::string_view what, uint64_t old) {
+  if (std::exchange(refused_epoch_, old) == old) return;  // once of each
+  TUTTI_LOG(warn, what, {{"job", job_}, {"epoch", old}, {"now", epoch()}});
+}
+
 void HostJob::on_end(const cluster::End& end) {
+  if (end.epoch() < epoch()) refuse_old("refused an old end", end.epoch());
   if (end.epoch() < epoch() || (end_ && end.grace_ns() >= end_->grace_ns())) return;
   if (end_ && keeper_ != nullptr && !resetting_)
     stop(running(), Duration(end.grace_ns()), end.signal());

@@ -135,6 +135,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
 
  private:
   void know_readers(const job::Spec& spec);
+  void refuse_old(std::string_view what, uint64_t old);
   enum class Phase : uint8_t { starting, running, exited };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   struct Local {
@@ -300,7 +301,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::string lost_keeper_;            // its path, until what it left is known to be gone
   World& world_;
   uint64_t job_;
-  KeptDirective directive_;  // obeyed
+  uint64_t refused_epoch_ = 0;  // the last old one that we complained of
+  KeptDirective directive_;     // obeyed
   std::optional<KeptDirective> next_;
   std::optional<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;

@@ -1,5 +1,5 @@
-// Jobs that wait for hosts, oldest first. Those of one account may use the same hosts, so they stand
-// in one line; there is a line for each account. Numbers of jobs grow with time.
+// Jobs that wait for hosts, oldest first. Those of one account may use the same hosts, so they
+// stand in one line; there is a line for each account. Numbers of jobs grow with time.
 #pragma once
 
 #include <cstdint>

@@ -51,10 +51,11 @@ Result<void> JobReaders::check(uint64_t job, const std::string& name) const {
   if (user.empty())
     return fail(Code::denied, "nobody knows whose job {} was; only root may read what it printed",
                 job);
-  return fail(Code::denied,
-              "job {} is {}'s, and you are {}; only {}, root and who runs the head may read what it "
-              "prints",
-              job, user, name, user);
+  return fail(
+      Code::denied,
+      "job {} is {}'s, and you are {}; only {}, root and who runs the head may read what it "
+      "prints",
+      job, user, name, user);
 }
 
 Task<JobReaders> JobReaders::left_in(World& world, std::string folder) {

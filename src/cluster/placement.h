@@ -50,8 +50,7 @@ class Placement {
   };
   // Beside those of the role that stay where they are, and the slots that are used so far.
   Result<void> place_role(const job::Spec& spec, size_t role, const RangeSet& candidates,
-                          std::vector<Piece> pieces,
-                          const std::map<NodeId, uint32_t>& staying,
+                          std::vector<Piece> pieces, const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into) const;
   bool runs_jobs_of(NodeId node, const std::string& user) const;
   RangeSet hosts_of(const std::string& user) const;  // that run nobody else's jobs

@@ -48,6 +48,8 @@ wire::ConnectionOptions TreeNode::greeting(const std::string& address) const {
   options.limits.hello_timeout = kHangPatience;
   options.limits.max_message = kMaxTreeMessage;
   options.limits.max_queued = kMaxTreeMessage;
+  options.lowest_version = lowest_version_;
+  options.highest_version = highest_version_;
   return options;
 }
 
@@ -94,11 +96,13 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   TRY(RangeSet alive, RangeSet::from_pairs(span_of(attach.alive())));
   auto admitted = user_.admit(attach, *link.peer);
   TreeLink* before = admitted ? find_child(*admitted) : nullptr;
-  if (before != nullptr && before->instance != attach.instance())
+  const bool twin = before != nullptr && before->instance != attach.instance();
+  if (twin)
     admitted = fail(Code::exists,
                     "another agent hangs here as node {}; two hosts must not have one name, and an "
                     "agent that was restarted gets its place when the old one is gone",
                     *admitted);
+  if (twin) user_.on_twin({before->node, attach.instance(), link.peer->identity.name, {}});
   if (admitted && numbered() && *admitted <= node_)
     admitted = fail(Code::invalid, "node {} does not hang below node {}", *admitted, node_);
   if (admitted && !alive.empty() && alive.front() < *admitted)
@@ -120,6 +124,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   link.node = *admitted;
   link.instance = attach.instance();
   link.alive = alive;
+  const TreeUser::Child child{link.node, link.instance, link.peer->identity.name, attach.about()};
   link.peer.reset();
   std::ranges::stable_sort(children_, {}, &TreeLink::node);
   for (Orphans& orphans : orphans_) orphans.nodes.remove(alive);
@@ -129,7 +134,25 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   *envelope.mutable_welcome() = welcome_for(link.node);
   link.post(envelope);
   tell_losses(link);
+  user_.on_child(child);
   return {};
+}
+
+bool TreeNode::has_child(NodeId node, uint64_t instance) const {
+  const TreeLink* child = find_child(node);
+  return child != nullptr && child->instance == instance;
+}
+
+// It leaves when it hears of it; until then it is nobody, and whatever it says ends the connection.
+void TreeNode::expel(NodeId node, uint64_t instance, const Error& why) {
+  if (!has_child(node, instance)) return;
+  TreeLink& child = *find_child(node);
+  TUTTI_LOG(warn, "expelled a child", {{"node", node}, {"why", why.text()}});
+  child.node = kNobody;
+  RangeSet gone = std::exchange(child.alive, {});
+  child.post(refusal(why));
+  std::ranges::stable_sort(children_, {}, &TreeLink::node);
+  drop_alive(std::move(gone));
 }
 
 // Where we may hang, best first.

@@ -28,6 +28,8 @@ TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUs
       shape_(options.shape),
       node_(options.node),
       is_head_(options.self.role == wire::Role::head),
+      lowest_version_(options.lowest_version),
+      highest_version_(options.highest_version),
       instance_(world.random().next()),
       address_(std::move(options.address)),
       about_(std::move(options.about)),

@@ -60,6 +60,15 @@ class TreeUser {
   virtual Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) = 0;
   // Where a node is, as far as we know; empty when we do not.
   virtual std::string address_of(NodeId node) = 0;
+  // An agent hangs below us from now on, or was refused since another does as that node.
+  struct Child {
+    NodeId node;
+    uint64_t instance;  // drawn when it started
+    std::string name;   // as its certificate says
+    std::string about;  // as it said itself
+  };
+  virtual void on_child(const Child& child) { static_cast<void>(child); }
+  virtual void on_twin(const Child& child) { static_cast<void>(child); }
 
  protected:
   ~TreeUser() = default;
@@ -71,6 +80,9 @@ struct TreeOptions {
   std::string address;  // where others reach us
   std::string about;    // to be told to the head
   wire::Identity self;
+  // Of the wire's protocol, that are spoken with neighbours.
+  uint16_t lowest_version = wire::kProtocolVersion;
+  uint16_t highest_version = wire::kProtocolVersion;
   // Where to hang, best first, until the parent says better.
   std::vector<tree::Place> places;
 };
@@ -105,9 +117,13 @@ class TreeNode {
   // Nobody shall miss us for that long.
   void leave_for(Duration time);
   const std::string& about() const { return about_; }
+  uint64_t instance() const { return instance_; }
   const std::string& address() const { return address_; }
   // The addresses of others have changed: those below must know.
   void places_changed();
+  // Whether this very agent hangs below us; and to have it leave.
+  bool has_child(NodeId node, uint64_t instance) const;
+  void expel(NodeId node, uint64_t instance, const Error& why);
 
  private:
   friend class TreeLink;
@@ -165,7 +181,9 @@ class TreeNode {
   TreeShape shape_;
   NodeId node_;
   bool is_head_;
-  bool hanging_ = false;   // a strand looks for a place
+  bool hanging_ = false;  // a strand looks for a place
+  uint16_t lowest_version_;
+  uint16_t highest_version_;
   uint32_t greeting_ = 0;  // neighbours that are not children yet
   uint64_t instance_;
   std::string address_;
