@@ -81,6 +81,7 @@ AgentOptions agent_options(const DaemonContext& context) {
   options.keepers_linger = !context.embedded;
   options.reserve_log = !context.embedded;
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
+  give_own_nice_to_session();
   return options;
 }
 
