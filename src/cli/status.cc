@@ -64,23 +64,23 @@ Task<Result<int>> forget_host(Cluster& cluster, std::string host, bool json) {
 }  // namespace
 
 int forget(int argc, char** argv) {
-  CLI::App app(
+  Arguments app(
       "Removes a host that has left for good from the cluster's list: its slots count no more.");
   app.name("tutti forget");
   std::string host;
   bool json = false;
-  app.add_option("HOST", host, "its name, see `tutti status`")->required();
+  app.add_option("HOST", host, "its name, see `tutti status`").required();
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("forget", [&](Cluster& cluster) { return forget_host(cluster, host, json); });
 }
 
 int status(int argc, char** argv) {
-  CLI::App app("Shows the cluster this machine is in, and its hosts.");
+  Arguments app("Shows the cluster this machine is in, and its hosts.");
   app.name("tutti status");
   bool json = false;
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("status", [&](Cluster& cluster) { return show_status(cluster, json); });
 }
 
