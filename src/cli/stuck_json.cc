@@ -18,7 +18,7 @@ Json call_json(const SeenCall& call, const std::string& group) {
 }
 
 Json wait_json(const StuckWait& wait) {
-  constexpr std::string_view names[] = {"call", "make_group", "join", "next_epoch"};
+  constexpr std::string_view names[] = {"call", "make_group", "join", "next_epoch", "message"};
   Json json = {{"what", names[static_cast<int>(wait.what)]},
                {"group", wait.group},
                {"waiting", wait.waiting.members()},
@@ -28,6 +28,14 @@ Json wait_json(const StuckWait& wait) {
                {"sites", Json::array()},
                {"different", Json::array()}};
   if (wait.what == StuckWait::What::call) json["call"] = call_json(wait.call, wait.group);
+  if (wait.what == StuckWait::What::parcel) {
+    constexpr std::string_view kinds[] = {"none", "send", "receive", "put", "get"};
+    json["message"] = {{"kind", kinds[static_cast<int>(wait.parcel.kind)]},
+                       {"rank", wait.parcel.rank},
+                       {"tag", wait.parcel.tag},
+                       {"bytes", wait.parcel.bytes},
+                       {"site", wait.parcel.site}};
+  }
   for (const auto& [site, ranks] : wait.sites)
     json["sites"].push_back({{"site", site}, {"ranks", ranks.members()}});
   for (const auto& [what, ranks] : wait.different)

@@ -108,6 +108,11 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       if (job != nullptr && processes) job->on_signal(*processes, message.signal().number());
       return;
     }
+    case cluster::Message::kBereaved: {
+      HostJob* job = find_job(message.bereaved().job());
+      if (job != nullptr) job->on_bereaved(message.bereaved());
+      return;
+    }
     case cluster::Message::kRelease: {
       HostJob* job = find_job(message.release().job());
       if (job != nullptr) job->on_release(message.release());

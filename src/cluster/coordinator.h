@@ -98,6 +98,7 @@ class Coordinator {
   void on_started(const cluster::Row& row, const RangeSet& processes);
   void on_exited(const cluster::Row& row, const RangeSet& processes);
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
+  void on_failing(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
   void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void end_strangers(const RangeSet& hosts);
@@ -148,6 +149,7 @@ class Coordinator {
   uint32_t counter_;
   Instant now_;  // of what it was told last
   uint32_t revision_ = 0;
+  uint64_t bereaved_ = 0;  // the last epoch of which hosts were told that it is over
   bool directed_ = false;  // this epoch was told to somebody
   cluster::JobState state_ = cluster::STARTING;
   std::string why_;

@@ -8,7 +8,8 @@ void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
   // How a process is doing makes sense only once it is known to run.
   const auto says_how = [](const cluster::Row& row) {
-    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED;
+    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED ||
+           row.what() == cluster::Row::FAILING;
   };
   for (const cluster::Row& row : report.rows())
     if (!says_how(row)) on_row(row);
@@ -37,6 +38,7 @@ void Coordinator::on_row(const cluster::Row& row) {
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
+    case cluster::Row::FAILING: return on_failing(row, *processes);
     case cluster::Row::ENDED:
     case cluster::Row::LEFT_BEHIND: note_leftovers(row, *hosts); return on_ended(*hosts);
     case cluster::Row::WELL:
@@ -118,6 +120,24 @@ void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes)
   cluster::Row hang = row;
   hang.mutable_exit()->set_error(job::HANG);
   failed(stuck, hang);
+}
+
+// Whatever is decided when they have ended, their epoch is over: whoever waits for them is told at
+// once, and once, however many follow.
+void Coordinator::on_failing(const cluster::Row& row, const RangeSet& processes) {
+  RangeSet failing = in_phase(processes, Phase::running);
+  for (const ProcessId number : failing.members())
+    if (processes_[number].epoch != row.epoch()) failing.remove(number);
+  if (failing.empty() || bereaved_ == epoch() || end_at_ || adopted_by_) return;
+  if (state_ != cluster::RUNNING && state_ != cluster::STARTING && state_ != cluster::RESTARTING)
+    return;
+  bereaved_ = epoch();
+  cluster::Message message;
+  cluster::Bereaved& told = *message.mutable_bereaved();
+  told.set_job(job());
+  told.set_epoch(epoch());
+  set_pairs(failing, told.mutable_processes());
+  send(nodes().minus(lost_), std::move(message));
 }
 
 // Hosts say again and again what they could not end, and when they could.

@@ -304,6 +304,32 @@ TEST_CASE("a process that does not start, or makes no progress, is started again
   CHECK(bench.last_update.culprit().exit().error() == job::HANG);
 }
 
+TEST_CASE(
+    "all hosts hear at once, and once, that a process is about to end; the epoch ends with it") {
+  CoordinatorBench bench(appointment_of(workers()));
+  bench.obey();
+  const uint64_t first = bench.coordinator.epoch();
+  const auto failing = [&](std::string_view processes, uint64_t epoch) {
+    bench.report({row_of(cluster::Row::FAILING, epoch, set(processes))});
+    return bench.to(cluster::Message::kBereaved);
+  };
+  CHECK(failing("3", first) == "1-4");
+  CHECK(!bench.orders.durably);
+  const cluster::Bereaved& told = bench.orders.parcels.front().message.bereaved();
+  CHECK(told.epoch() == first);
+  CHECK(set_from(told.processes()).value().text() == "3");
+  CHECK(failing("3", first).empty());
+  CHECK(failing("4", first).empty());
+  CHECK(bench.coordinator.epoch() == first);
+  CHECK(bench.state() == cluster::RUNNING);
+  bench.exited("3", job::KILLED);
+  CHECK(bench.coordinator.epoch() == first + 1);
+  CHECK(failing("4", first).empty());  // it goes down with the rest
+  bench.obey();
+  CHECK(failing("4", first).empty());  // of before
+  CHECK(failing("4", first + 1) == "1-4");
+}
+
 TEST_CASE("what is told twice, late or in another order changes nothing") {
   CoordinatorBench bench(appointment_of(workers()));
   bench.exited("3", job::KILLED);  // before it is said to have started

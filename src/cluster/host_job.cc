@@ -122,6 +122,7 @@ Task<void> HostJob::run() {
       }
       continue;
     }
+    if (mourned_) co_await mourn();
     if (!pending_.empty() && !adopting_) start_pending();
     const Instant now = world_.clock().now();
     if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
@@ -304,6 +305,24 @@ void HostJob::settle() {
   pending_ = wanted_here();
   stop(leaving_here(), Duration(directive().spec().grace_ns()), SIGTERM);
   if (exchange_ != nullptr) exchange_->look_again();
+}
+
+// Of an epoch that pages have, or will have in a moment: then it is over before it began.
+void HostJob::on_bereaved(const cluster::Bereaved& bereaved) {
+  const auto processes = set_from(bereaved.processes());
+  if (pages_ == nullptr || bereaved.epoch() != epoch() || !processes) return;
+  ControlChange change{.abort = epoch()};
+  for (const RangeSet::Range& range : processes->ranges())
+    change.gone.push_back({range.first, range.last});
+  if (pages_->apply(change).empty()) return;
+  mourned_ = std::move(change);
+  alarm_.ring();
+}
+
+Task<void> HostJob::mourn() {
+  const ControlChange change = std::move(*mourned_);
+  mourned_.reset();
+  if (pages_ != nullptr && change.abort == epoch()) (void)co_await pages_->apply_fully(change);
 }
 
 // Survivors learn of the epoch, and of whose death began it.

@@ -106,6 +106,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void on_signal(const RangeSet& processes, int number);
   void on_ack(const cluster::Ack& ack);
   void on_release(const cluster::Release& release);
+  void on_bereaved(const cluster::Bereaved& bereaved);
   void on_spare_ready(uint32_t spare);
   void report_again();
 
@@ -145,6 +146,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
     uint32_t slot = kNoSlot;  // of its control page
     bool told = false;        // the coordinator knows of its end
     bool stopping = false;
+    bool failing = false;  // about to end, and not by our will
     bool from_spare = false;
     uint32_t restarts = 0;  // since we began to count
     std::unique_ptr<cluster::Row> end_row = {};
@@ -215,6 +217,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void report_end(bool to_head);
   void give_up_stuck();
   Task<void> change_pages(bool newer, RangeSet started);
+  Task<void> mourn();
   RangeSet running() const;
   Instant next_due() const;
 
@@ -310,6 +313,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   bool adopting_ = false;                                      // the keeper was asked what it has
   google::protobuf::RepeatedPtrField<cluster::Row> recorded_;  // of an agent before us
   std::unique_ptr<ControlPages> pages_;
+  std::optional<ControlChange> mourned_;  // that some pages were too busy for
   std::map<ProcessId, Local> processes_;
   std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
   RangeSet pending_;                         // to be started when what is in the way has ended

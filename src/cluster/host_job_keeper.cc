@@ -164,6 +164,11 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
+  for (const uint32_t process : exited.failing()) {
+    const auto known = processes_.find(process);
+    if (known != processes_.end() && known->second.phase == Phase::running)
+      known->second.failing = !known->second.stopping && !noticed_;
+  }
   for (const keeper::Exited::Rank& rank : exited.ranks()) {
     if (rank.spare()) {
       on_spare_exited(rank);

@@ -39,8 +39,11 @@ cluster::JobReport HostJob::make_report(bool all) const {
       *report.add_rows() = std::move(row);
     }
     if (local.phase != Phase::running) continue;
-    for (const auto what : {cluster::Row::WELL, cluster::Row::STALLED}) {
-      if (!(what == cluster::Row::WELL ? local.well : local.stalled)) continue;
+    const std::pair<cluster::Row::What, bool> states[] = {{cluster::Row::WELL, local.well},
+                                                          {cluster::Row::STALLED, local.stalled},
+                                                          {cluster::Row::FAILING, local.failing}};
+    for (const auto& [what, is_so] : states) {
+      if (!is_so) continue;
       cluster::Row& row = *report.add_rows();
       row.set_what(what);
       row.set_epoch(local.epoch);

@@ -208,6 +208,7 @@ keeper::Exited Keeper::exits_after(uint64_t& sent) {
     if (version_ < kKeeperVersionOfSpares && exit->second.spare()) continue;
     *exited.add_ranks() = exit->second;
   }
+  for (const uint32_t rank : std::exchange(failing_, {})) exited.add_failing(rank);
   if (exited.ranks_size() != 0 && nothing_is_left()) exited.set_empty_after_spawns(spawns_);
   return exited;
 }
@@ -229,7 +230,7 @@ Task<void> Keeper::send_new_exits(Session& session) {
 Task<void> Keeper::send_exits(Session& session) {
   while (true) {
     const keeper::Exited exited = exits_after(session.sent);
-    if (exited.ranks_size() == 0) break;
+    if (exited.ranks_size() == 0 && exited.failing_size() == 0) break;
     auto written = co_await session.stream.send(KeeperMessage::exited, exited);
     if (!written) co_return;  // read_commands sees the end of the stream too
   }

@@ -152,6 +152,7 @@ class Keeper {
   std::map<RankName, HeldRank> ranks_;
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
+  std::vector<uint32_t> failing_;  // ranks that are, not told yet
   Session* session_ = nullptr;
   std::vector<Asked> asked_;
   MemoryBlame memory_;

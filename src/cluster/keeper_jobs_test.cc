@@ -99,6 +99,32 @@ TEST_CASE("a rank that returns 0 is not dead, one that returns another code is")
   in_both_worlds(clean_exit);
 }
 
+// A program that a rank executes, or a thread that ends, breaks the line of a rank that lives.
+Task<void> broken_line(Kept& kept) {
+  auto pages = co_await make_pages(kept, 2);
+  keeper::Spawn spawn = with_pages(job(kept, "sleep", 2));
+  co_await start(kept, std::move(spawn));
+  auto& line = reinterpret_cast<std::atomic<uint32_t>&>(pages->find(kControlPageBytes)->lifeline);
+  for (const uint32_t held : {0x80000007U, TUTTI_CONTROL_LIFELINE_BROKEN, 0U, 0x80000008U}) {
+    line = held;
+    kept.world.memory().wake_all(line);
+    (void)co_await kept.world.clock().sleep(1ms);
+  }
+  line = TUTTI_CONTROL_LIFELINE_BROKEN | 0x80000000U;
+  kept.world.memory().wake_all(line);
+  (void)co_await kept.world.clock().sleep(1ms);
+  CHECK(pages->dead().empty());
+  CHECK(line != TUTTI_CONTROL_LIFELINE_ENDED);
+  co_await kill_rank(kept, 1);
+  (void)co_await next_exit(kept);
+  CHECK(read_dead(*pages->find(0)) == RankRanges{{1, 1}});
+  while (line != TUTTI_CONTROL_LIFELINE_ENDED) (void)co_await kept.world.clock().sleep(1ms);
+}
+
+TEST_CASE("a lifeline that breaks while its rank lives is nobody's death") {
+  in_both_worlds(broken_line);
+}
+
 Task<void> busy_page(Kept& kept) {
   auto pages = co_await make_pages(kept, 3);
   keeper::Spawn spawn = with_pages(gang(kept, "sleep", 3));

@@ -176,6 +176,8 @@ Task<void> Keeper::watch_lifeline(RankName name, pid_t pid) {
     const uint32_t seen = line->load();
     if ((seen & TUTTI_CONTROL_LIFELINE_BROKEN) != 0 && held.process->failing()) {
       (void)held.arena->pages->apply({.died = {{name.number, name.number}}});
+      if (session_ != nullptr) failing_.push_back(name.number);
+      tell_exits();
       co_return;
     }
     auto changed = co_await world_.memory().wait(*line, seen, kNever);
