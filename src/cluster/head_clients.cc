@@ -64,7 +64,6 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   cluster::HeadRecord record;
   *record.mutable_submitted() = submitted_of(*job);
   const std::string account = job->spec.account();
-  job->why = "others came before it";
   state_.add(std::move(job));
   TUTTI_QUEUE("head: jobs that wait", state_.queue.size(), kMostQueued);
   post(id, record);

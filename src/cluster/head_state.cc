@@ -78,6 +78,7 @@ void HeadState::add(std::unique_ptr<HeadJob> job) {
   const uint64_t id = job->id;
   next_job = std::max(next_job, id + 1);
   if (!job->key.empty()) keys[job->key] = id;
+  job->why = "others came before it";  // until it is the first, and was tried
   queue.push(id, job->spec.account());
   jobs[id] = std::move(job);
 }
