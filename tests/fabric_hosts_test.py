@@ -108,6 +108,34 @@ def test_a_death_on_one_host_is_heard_on_all_and_the_gang_goes_on(
     assert [line for line in lines if "goes on" in line] == [f"[{r}] goes on" for r in range(6)]
 
 
+def test_hosts_hear_of_a_death_before_the_memory_of_the_dead_is_given_back(hosts: Cluster) -> None:
+    script = """
+pids = np.empty(size, np.int64)
+world.all_gather(np.array([os.getpid()]), pids)
+memory = fabric.zeros(1 << 30, "u8") if rank == 5 else None
+world.barrier()
+if rank == 5:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    world.barrier()
+except tutti.fabric.PeerLost as lost:
+    try:
+        state = open(f"/proc/{pids[5]}/stat").read().rpartition(")")[2].split()[0]
+    except OSError:
+        state = "Z"
+    print(lost.ranks, state != "Z", flush=True)
+    time.sleep(60)
+"""
+    told = set()
+    for _ in range(5):  # the kernel may be quicker, now and then
+        done = hosts.head("run", "-n", "6", "--", sys.executable, "-c", PRELUDE + script)
+        assert "rank 5 failed first: killed by SIGKILL" in done.stderr
+        told |= set(done.stdout.splitlines())
+        if "[0] (5,) True" in told:
+            return
+    raise AssertionError(told)
+
+
 def test_a_reshard_over_hosts_is_the_one_of_one_host(hosts: Cluster) -> None:
     script = """
 from tutti.fabric import Layout, Mesh, plan

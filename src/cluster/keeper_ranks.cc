@@ -198,6 +198,7 @@ void Keeper::note_exit(const HeldRank& held, Exit exit) {
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
   exited.set_rank(held.name.number);
+  if (!held.name.spare) std::erase(failing_, held.name.number);  // its exit says more
   exited.set_spare(held.name.spare);
   exited.set_pid(held.process->pid());
   exited.set_last_signal_sent(held.last_signal_sent);
