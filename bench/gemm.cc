@@ -1,6 +1,7 @@
 // Multiplies matrices with as many threads as asked for, ours or OpenBLAS's, or only multiplies and
 // adds numbers in registers, which is the most that can be had:
-//   bench_gemm ours|openblas|peak THREADS
+//   bench_gemm ours|avx2|avx512|openblas|peak THREADS
+// where the names of kernels are ours, for that kind of processor.
 // Each line "M N K A_TRANSPOSED B_TRANSPOSED MILLISECONDS" of its input is answered with GFLOP/s,
 // the median over the calls that fit into that time.
 #include "kernels/gemm.h"
@@ -270,6 +271,11 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string side = argv[1];
   const int threads = std::atoi(argv[2]);
+  for (const char* kernel : tutti::gemm_kernels()) {
+    if (side != kernel) continue;
+    tutti::use_gemm_kernel(kernel);
+    serve<Ours>(threads);
+  }
   if (side == "ours") serve<Ours>(threads);
   if (side == "openblas") serve<OpenBlas>(threads);
   if (side == "peak") serve<Peak>(threads);

@@ -7,6 +7,8 @@
 #include "compile/passes/passes.h"
 #include "compile/program/lower.h"
 #include "compile/tiny_gpt_test.h"
+#include "kernels/gemm.h"
+#include "kernels/simd_targets.h"
 #include "run/memory_test.h"
 #include "world/real/native_compiler.h"
 #include "world/real/thread_team.h"
@@ -39,6 +41,16 @@ void check_execution(const Graph& graph, double tolerance) {
   }
   const auto by_two = execute(graph, inputs, 2);
   for (size_t i = 0; i < results.size(); ++i) CHECK(by_two[i].values == results[i].values);
+}
+
+Graph step_of_tiny_gpt(const TinyGptSizes& sizes = {}) {
+  const Graph graph = tiny_gpt(3, sizes);
+  Names names;
+  for (const Input& input : graph.inputs)
+    if (input.role == InputRole::state) names.push_back(input.name);
+  auto with = differentiate(graph, "loss", names);
+  REQUIRE(with.has_value());
+  return *with;
 }
 
 }  // namespace
@@ -90,11 +102,26 @@ TEST_CASE("rows are put into caches however both lie") {
 }
 
 TEST_CASE("a small GPT's step is executed as its graph says, the same with one and two threads") {
-  const Graph graph = tiny_gpt(3);
-  Names names;
-  for (const Input& input : graph.inputs)
-    if (input.role == InputRole::state) names.push_back(input.name);
-  auto with = differentiate(graph, "loss", names);
-  REQUIRE(with.has_value());
-  check_execution(*with, 1e-5);
+  check_execution(step_of_tiny_gpt(), 1e-5);
+}
+
+TEST_CASE("a small GPT's step has the same bits with every instruction set the processor has") {
+  // Large enough for packing, whole tiles and vectors, and what remains of them.
+  const Graph graph = step_of_tiny_gpt(
+      {.batch = 3, .time = 23, .heads = 5, .head = 22, .vocab = 117, .hidden = 130});
+  const auto inputs = inputs_of(graph);
+  const auto expected = execute(graph, inputs, 1);
+  for (const char* target : simd_targets())
+    for (const char* product : gemm_kernels()) {
+      const std::string named = target;
+      CAPTURE(named);
+      const std::string multiplies = product;
+      CAPTURE(multiplies);
+      use_simd_target(target);
+      use_gemm_kernel(product);
+      const auto results = execute(graph, inputs, 2);
+      for (size_t i = 0; i < expected.size(); ++i) CHECK(results[i].values == expected[i].values);
+    }
+  use_simd_target(simd_targets().back());
+  use_gemm_kernel(gemm_kernels().back());
 }
