@@ -17,7 +17,7 @@ struct Kept {
 };
 thread_local Kept kept;
 
-std::vector<int> usable_cores() {
+std::vector<int> allowed_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   std::vector<int> cores;
@@ -49,7 +49,7 @@ void let_caller_go() {
 }  // namespace
 
 ThreadTeam::ThreadTeam(int threads) {
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = allowed_cores();
   threads_ = threads > 0 ? threads : static_cast<int>(cores.size());
   const bool one_each = threads_ > 1 && std::cmp_equal(threads_, cores.size());
   for (int i = 1; i < threads_; ++i) {
