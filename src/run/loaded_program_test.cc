@@ -90,6 +90,32 @@ TEST_CASE("rows are put into caches however both lie") {
                   0);
 }
 
+TEST_CASE("gradients of inputs and those of weights have the same bits apart as together") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[t=70, e=24], %s: f32[e=24], %b: f32[e=24],
+      %r: f32[e=24], %w: f32[v=37, e=24], %i: i32[t=70]) {
+    %y, %m, %d = layer_norm(%x, %s, %b) {dim="e", epsilon=0.1}
+    %z, %q = rms_norm(%y, %r) {dim="e", epsilon=0.1}
+    %l = linear_cross_entropy(%z, %w, %i) {over="e", vocab="v"}
+    %loss = sum(%l) {dims=["t"]}
+    return %loss as "loss"
+  })");
+  auto both = differentiate(graph, "loss", {"x", "s", "b", "r", "w"});
+  REQUIRE(both.has_value());
+  REQUIRE(optimize(*both).text().find("part=") == std::string::npos);
+  const auto inputs = inputs_of(graph);
+  const auto expected = execute(*both, inputs, 2);
+  for (size_t i = 0; i < both->outputs.size(); ++i) {
+    Graph alone = *both;
+    alone.outputs = {both->outputs[i]};
+    CAPTURE(alone.outputs[0].name);
+    const Graph made = optimize(alone);
+    CHECK((i == 0 || made.text().find("part=") != std::string::npos));
+    const auto result = execute(alone, inputs, 2);
+    CHECK(result[0].values == expected[i].values);
+    check_close(result[0], run(alone, inputs)[0], 1e-5);
+  }
+}
+
 TEST_CASE("a small GPT's step is executed as its graph says, the same with one and two threads") {
   const Graph graph = tiny_gpt(3);
   Names names;
