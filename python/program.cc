@@ -131,7 +131,7 @@ class PythonProgram {
     tutti::Result<void> done;
     {
       const nb::gil_scoped_release others_may_run;
-      done = loaded_->run(inputs_, outputs_, arena_.get());
+      done = loaded_->run({.inputs = inputs_, .outputs = outputs_, .arena = arena_.get()});
     }
     if (!done) raise(done.error());
     nb::dict results;

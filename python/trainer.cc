@@ -274,6 +274,7 @@ void bind_trainer(nb::module_& module) {
       .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
+      .def_prop_ro("was_aborted", [](PythonTrainer& self) { return self.trainer().was_aborted(); })
       .def_prop_ro("was_torn", [](PythonTrainer& self) { return self.trainer().was_torn(); })
       .def_prop_ro("steps_done", [](PythonTrainer& self) { return self.trainer().steps_done(); })
       .def_prop_ro("in_vault", [](PythonTrainer& self) { return self.machine().has_vault(); })

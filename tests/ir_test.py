@@ -28,6 +28,10 @@ WORDS = {
     "join-losses": "The gradient of the loss comes first, and gives the loss as well.",
     "join-pads": "Nothing here: gradients of slices would be put side by side instead of added.",
     "remove-unused": "What nobody reads is not computed, nor carried through rounds.",
+    "join-gradients": (
+        "The gradient of an input and those of weights that follow from the same, which a schedule"
+        " could have apart, are one operation where both are wanted."
+    ),
     "sink-sums": "Nothing here: with several atoms, sums of gradients would go into the rounds.",
     "simplify-again": "Nothing that was not seen before.",
     "fuse": "What lies between products and norms becomes loops: `fused`, with a body of its own.",

@@ -75,6 +75,9 @@ class RealTrainerMachine final : public TrainerMachine {
         Vault::open(parking_, heap_->vault(), hash64(std::as_bytes(std::span(owner)))));
     vault_ = vault;
     in_vault_.emplace(*vault_, own_);
+    control_ = std::move(place.control);
+    const std::byte* page = control_->bytes().data() + place.slot * TUTTI_CONTROL_BYTES;
+    epoch_ = EpochWatch(*reinterpret_cast<const tutti_control_page*>(page), parking_);
     return {};
   }
 
@@ -83,7 +86,8 @@ class RealTrainerMachine final : public TrainerMachine {
             .compiler = *compiler_,
             .clock = parking_,
             .helper = helper_,
-            .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_};
+            .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_,
+            .epoch = epoch_};
   }
   int threads() const override { return team_.threads(); }
   bool has_vault() const override { return in_vault_.has_value(); }
@@ -113,6 +117,8 @@ class RealTrainerMachine final : public TrainerMachine {
   std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
   RealParking parking_;
   OwnMemory own_;
+  std::unique_ptr<Mapping> control_;  // of a rank: all control pages of the host
+  EpochWatch epoch_;
   std::unique_ptr<Heap> heap_;
   std::optional<Vault> vault_;
   std::optional<VaultMemory> in_vault_;

@@ -55,17 +55,18 @@ class CpuProgram final : public LoadedProgram {
            workspace_bytes_ * static_cast<size_t>(team_.threads());
   }
 
-  Result<void> run_some(size_t first, size_t end, const std::vector<std::byte*>& inputs,
-                        const std::vector<std::byte*>& outputs, std::byte* arena) override {
+  Result<void> run_some(size_t first, size_t end, const ProgramCall& given) override {
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const ProgramBuffer& buffer = program_.buffers[i];
-      buffers_[i] = buffer.place == BufferPlace::input    ? inputs[buffer.index]
-                    : buffer.place == BufferPlace::output ? outputs[buffer.index]
-                                                          : arena;
+      buffers_[i] = buffer.place == BufferPlace::input    ? given.inputs[buffer.index]
+                    : buffer.place == BufferPlace::output ? given.outputs[buffer.index]
+                                                          : given.arena;
     }
-    failed_.store(false);
+    if (first < end && is_over(first, given.epoch)) return fail(given.epoch->aborted());
+    stop_after_.store(kNever, std::memory_order_relaxed);
+    for (auto& error : errors_) error.reset();
     for (size_t i = 0; i < phases_; ++i) turns_[i].begin();
-    std::byte* shared = arena + program_.arena_bytes;
+    std::byte* shared = given.arena + program_.arena_bytes;
     team_.run([&](int thread) {
       LaunchCall call{
           .buffers = buffers_,
@@ -74,28 +75,43 @@ class CpuProgram final : public LoadedProgram {
           .shared = shared,
           .workspace = shared + shared_bytes_ + workspace_bytes_ * static_cast<size_t>(thread)};
       for (size_t i = first; i < end; ++i)
-        if (!run_one(i, call)) return;
+        if (!run_one(i, i + 1 == end ? nullptr : given.epoch, call)) return;
     });
-    if (!failed_.load()) return {};
+    if (stop_after_.load(std::memory_order_relaxed) == kNever) return {};
     for (auto& error : errors_)
-      if (error) return fail(*std::exchange(error, std::nullopt));
-    return {};
+      if (error) return fail(*error);
+    return fail(given.epoch->aborted());
   }
 
  private:
-  // All phases of an instruction, unless a thread of the team failed.
-  bool run_one(size_t index, LaunchCall& call) {
+  static constexpr size_t kNever = ~size_t{0};
+
+  // Whether it is too late to begin, or to go on with, this instruction.
+  bool is_over(size_t index, const EpochWatch* epoch) const {
+    return epoch != nullptr && program_.instructions[index].section != Section::commit &&
+           epoch->over();
+  }
+
+  // All phases of an instruction, unless a thread of the team failed, or the epoch is over.
+  //
+  // Threads say before they meet after which phase they want to stop. Who is slow to leave the
+  // meeting may find the wish of one who is a phase further: he keeps it for that phase's end.
+  bool run_one(size_t index, const EpochWatch* epoch, LaunchCall& call) {
     const Launch& launch = *launches_[index];
     for (call.phase = 0; call.phase < launch.phases(); ++call.phase) {
-      call.turns = &turns_[first_turns_[index] + static_cast<size_t>(call.phase)];
+      const size_t phase = first_turns_[index] + static_cast<size_t>(call.phase);
+      const bool last = call.phase + 1 == launch.phases();
+      call.turns = &turns_[phase];
       auto done = launch.run(call);
       if (!done) {
         errors_[static_cast<size_t>(call.thread)] =
             done.error().context(program_.instructions[index].at);
-        failed_.store(true);
+        stop_after_.store(phase, std::memory_order_relaxed);
+      } else if (is_over(last ? index + 1 : index, epoch)) {
+        stop_after_.store(phase, std::memory_order_relaxed);
       }
       team_.meet();
-      if (failed_.load()) return false;
+      if (stop_after_.load(std::memory_order_relaxed) <= phase) return false;
     }
     return true;
   }
@@ -112,7 +128,7 @@ class CpuProgram final : public LoadedProgram {
   size_t workspace_bytes_ = 0;  // of each thread
   std::vector<std::byte*> buffers_;
   std::vector<std::optional<Error>> errors_;  // by thread
-  std::atomic<bool> failed_ = false;
+  std::atomic<size_t> stop_after_ = kNever;   // a phase
 };
 
 }  // namespace

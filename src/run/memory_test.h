@@ -38,9 +38,7 @@ class ProgramMemory {
   ProgramMemory(const ProgramMemory&) = delete;
   ProgramMemory& operator=(const ProgramMemory&) = delete;
 
-  const std::vector<std::byte*>& inputs() const { return inputs_; }
-  const std::vector<std::byte*>& outputs() const { return outputs_; }
-  std::byte* arena() const { return arena_; }
+  ProgramCall call() const { return {.inputs = inputs_, .outputs = outputs_, .arena = arena_}; }
   std::vector<Array> results() const {
     std::vector<Array> arrays;
     for (size_t i = 0; i < outputs_.size(); ++i)

@@ -182,7 +182,7 @@ Result<void> Decoder::run(Side& side, const std::vector<std::span<const int32_t>
     std::ranges::copy(tokens[i], side.tokens + static_cast<int64_t>(i) * side.time);
     if (side.positions != nullptr) side.positions[i] = positions_[i];
   }
-  TRY_DO(side.program->run(side.inputs, side.outputs, side.arena));
+  TRY_DO(side.program->run({.inputs = side.inputs, .outputs = side.outputs, .arena = side.arena}));
   for (size_t i = 0; i < tokens.size(); ++i) positions_[i] += std::ssize(tokens[i]);
   return {};
 }

@@ -137,9 +137,9 @@ inline std::vector<float> all_logits(const SmallGpt& gpt, Weights& weights,
     inputs.push_back(std::move(array));
   }
   ProgramMemory memory(**loaded, inputs);
-  const auto done = (*loaded)->run(memory.inputs(), memory.outputs(), memory.arena());
+  const auto done = (*loaded)->run(memory.call());
   REQUIRE_MESSAGE(done.has_value(), done.error().text());
-  const auto* logits = reinterpret_cast<const float*>(memory.outputs()[0]);
+  const auto* logits = reinterpret_cast<const float*>(memory.call().outputs[0]);
   return {logits, logits + std::ssize(sequences) * time * gpt.vocab};
 }
 

@@ -22,6 +22,8 @@ constexpr uint64_t kOtherBytes = 64_MiB;
 constexpr uint64_t kAnyBytes = 1ULL << 60;
 // Of kernels, for both their threads; far more than they take.
 constexpr uint64_t kWorkspaceBytes = 32_MiB;
+// Of the wait for the next epoch: as long as fabrics wait.
+constexpr Duration kEpochTimeout = 10min;
 
 // A killed process leaves a prefix of its stores; the compiler must keep their order.
 void publish(int64_t& word, int64_t value) {
@@ -228,6 +230,11 @@ Result<Trainer::Places> Trainer::places_of(const Program& program) {
   return places;
 }
 
+ProgramCall Trainer::call_of(const Places& places, std::byte* arena) const {
+  return {
+      .inputs = places.inputs, .outputs = places.outputs, .arena = arena, .epoch = &host_.epoch};
+}
+
 void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (data[i] != kNoData) inputs[i] = batch[data[i]].data;
@@ -235,9 +242,11 @@ void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
 
 Result<StepSummary> Trainer::step() {
   TUTTI_ASSERT(has_state(), "weights are there");
+  TRY_DO(host_.epoch.enter(kEpochTimeout));
   const Instant start = host_.clock.now();
   const int64_t done = steps_done();
-  TRY(const std::vector<BatchTensor>* data, prefetch_->take(static_cast<uint64_t>(done)));
+  TRY(const std::vector<BatchTensor>* data,
+      prefetch_->take(static_cast<uint64_t>(done), host_.epoch));
   const double rate = rate_at(options_.schedule, done);
   rate_ = static_cast<float>(rate);
   number_ = done + 1;
@@ -246,7 +255,7 @@ Result<StepSummary> Trainer::step() {
     TRY(const auto culprit, look_at_step(*data));
     if (culprit) return fail(not_taken(*culprit));
   }
-  TRY_DO(step_->run_some(0, commit_begin_, places_.inputs, places_.outputs, arena_));
+  TRY_DO(step_->run_some(0, commit_begin_, call_of(places_, arena_)));
   const double loss = loss_;
   const double norm = norm_;
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
@@ -259,7 +268,7 @@ Result<StepSummary> Trainer::step() {
   }
   publish(words_[kCommitting], 1);
   auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),
-                                   places_.inputs, places_.outputs, arena_);
+                                   call_of(places_, arena_));
   if (!committed) {
     publish(words_[kBorn], 0);
     return fail(committed.error());
@@ -293,7 +302,7 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
   const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
                                        code.instructions.begin());
-  return find_not_finite(*looked_at_, end, places.inputs, places.outputs, room);
+  return find_not_finite(*looked_at_, end, call_of(places, room));
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
@@ -306,11 +315,13 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
   TRY(Places places, places_of(code));
+  TRY_DO(host_.epoch.enter(kEpochTimeout));
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
-    TRY(const std::vector<BatchTensor>* batch, prefetch.take(static_cast<uint64_t>(i)));
+    TRY(const std::vector<BatchTensor>* batch,
+        prefetch.take(static_cast<uint64_t>(i), host_.epoch));
     places.point_at(*batch);
-    TRY_DO(evaluation_->run(places.inputs, places.outputs, room));
+    TRY_DO(evaluation_->run(call_of(places, room)));
     sum += loss_;
   }
   return sum / static_cast<double>(batches);

@@ -7,7 +7,9 @@
 //
 // A step computes, decides, and commits. What the loss and the gradient's norm are is known before
 // weights change: when they are not finite, the step is not taken, and the first operation that
-// made such a number is named. Whoever is killed before commit has changed nothing.
+// made such a number is named. Whoever is killed before commit has changed nothing. A step belongs
+// to the epoch in which it begins: when that is over before the step was decided, it ends with
+// aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
 // from whether the run was saved and loaded in between. One thread.
@@ -46,6 +48,7 @@ struct TrainerHost {
   const Parking& clock;
   Helper& helper;  // makes data ahead
   TrainerMemory& memory;
+  EpochWatch epoch{};  // of the rank, if it is one
 };
 
 struct StepSummary {
@@ -94,6 +97,8 @@ class Trainer {
   void initialise_weights();
   int64_t steps_done() const { return words_[kDone]; }
   Result<StepSummary> step();
+  // Whether the epoch of the last call is over: what was aborted for that may be tried again.
+  bool was_aborted() const { return host_.epoch.over(); }
   // The mean loss over so many batches of the data, the same ones each time. A model that drops
   // numbers out when training gives the one without for this.
   Result<double> evaluate(BatchSource& data, int64_t batches,
@@ -136,6 +141,7 @@ class Trainer {
   Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
   Result<Places> places_of(const Program& program);
+  ProgramCall call_of(const Places& places, std::byte* arena) const;
   // Computes the step with every operation on its own, and names the first whose numbers are not
   // finite. Scratch is not what it was after it.
   Result<std::optional<std::string>> look_at_step(const std::vector<BatchTensor>& data);

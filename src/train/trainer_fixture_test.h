@@ -53,8 +53,12 @@ class TestMemory final : public TrainerMemory {
 struct TestMachine {
   explicit TestMachine(int threads = 1) : team(threads) {}
   TrainerHost host() {
-    return {
-        .team = team, .compiler = *compiler, .clock = clock, .helper = helper, .memory = memory};
+    return {.team = team,
+            .compiler = *compiler,
+            .clock = clock,
+            .helper = helper,
+            .memory = memory,
+            .epoch = epoch};
   }
 
   ThreadTeam team;
@@ -62,6 +66,7 @@ struct TestMachine {
   RealParking clock;
   HelperThread helper;
   TestMemory memory;
+  EpochWatch epoch;
 };
 
 // A text of five words in which each follows from the one before.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "run/epoch_fixture_test.h"
 #include "train/folder_fixture_test.h"
 #include "train/trainer_fixture_test.h"
 
@@ -253,4 +254,86 @@ TEST_CASE("a plan counts what a step takes") {
   CHECK(plan.scratch_bytes > plan.gradients_bytes);
   CHECK(plan.tokens_a_step == 2 * 2 * 3);
   CHECK(plan.flops_a_step > 0);
+}
+
+TEST_CASE(
+    "a step whose epoch ends before it was decided changes nothing, and is taken in the next") {
+  TestMachine machine(2);
+  TestPage page;
+  AbortedTeam team(2, page);
+  TokenBatches data = small_data();
+  TrainerHost host = machine.host();
+  const TrainerHost in_epochs{.team = team,
+                              .compiler = host.compiler,
+                              .clock = host.clock,
+                              .helper = host.helper,
+                              .memory = host.memory,
+                              .epoch = page.watch()};
+  auto made = Trainer::make(small_model(), kOptions, data, in_epochs);
+  REQUIRE_MESSAGE(made.has_value(), made.error().text());
+  Trainer& trainer = **made;
+  trainer.initialise_weights();
+  step_of(trainer);
+  const int meetings = team.meetings;
+  for (int at = 1; at < meetings; at += 1 + at / 4) {
+    const uint64_t before = trainer.digest();
+    const int64_t steps = trainer.steps_done();
+    team.meetings = 0;
+    team.abort_at = at;
+    const auto report = trainer.step();
+    team.abort_at = 0;
+    CHECK(trainer.was_aborted());
+    page.begin(page.page.epoch + 1);
+    CAPTURE(at);
+    if (report.has_value()) {
+      CHECK(trainer.steps_done() == steps + 1);  // it was decided
+      continue;
+    }
+    CHECK(report.error().text().starts_with(fmt::format("aborted(epoch {})", page.page.epoch - 1)));
+    CHECK(trainer.steps_done() == steps);
+    CHECK(trainer.digest() == before);
+    CHECK(trainer.has_state());
+    CHECK(step_of(trainer).step == steps + 1);
+  }
+  // The bits are those of a run that nobody disturbed.
+  TestMachine alone;
+  TokenBatches same = small_data();
+  const auto undisturbed = trainer_of(alone, same, kOptions);
+  undisturbed->initialise_weights();
+  while (undisturbed->steps_done() < trainer.steps_done()) step_of(*undisturbed);
+  CHECK(undisturbed->digest() == trainer.digest());
+}
+
+TEST_CASE("a step that waits for data stops waiting when its epoch ends") {
+  // Makes a batch when it is allowed to; its epoch ends meanwhile.
+  class Held final : public BatchSource {
+   public:
+    Held(BatchSource& source, TestPage& page) : source_(source), page_(page) {}
+    Result<void> check(const std::vector<BatchTensor>& inputs) const override {
+      return source_.check(inputs);
+    }
+    Result<void> fill(uint64_t step, const std::vector<BatchTensor>& inputs) override {
+      if (page_.page.epoch == 1) page_.abort();
+      go.acquire();
+      return source_.fill(step, inputs);
+    }
+    std::counting_semaphore<> go{0};
+
+   private:
+    BatchSource& source_;
+    TestPage& page_;
+  };
+  TestMachine machine(1);
+  TestPage page;
+  machine.epoch = page.watch();
+  TokenBatches data = small_data();
+  Held held(data, page);
+  const auto trainer = trainer_of(machine, held, kOptions);
+  trainer->initialise_weights();
+  const auto report = trainer->step();
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().text().starts_with("aborted(epoch 1)"));
+  page.begin(2);
+  held.go.release(2);  // this step's, and the next one's, which are made ahead
+  CHECK(step_of(*trainer).step == 1);
 }
