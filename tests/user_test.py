@@ -195,7 +195,7 @@ def test_only_its_owner_root_and_who_runs_the_head_read_what_a_job_prints(
             lines_for(bob.home, job, monkeypatch)
         assert refused.value.code == "denied"
         words = f"job {job} is {ANN}'s, and you are {BOB}; only {ANN}, root and"
-    assert words in str(refused.value)
+        assert words in str(refused.value)
 
 
 def test_a_token_makes_nobody_but_its_user(cluster: Cluster, ann: Machine, tmp_path: Path) -> None:
