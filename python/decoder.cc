@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "raise.h"
+#include "run/cpu_device.h"
 #include "serve/generation.h"
 #include "train/weights_file.h"
 #include "world/real/native_compiler.h"
 #include "world/real/pages.h"
+#include "world/real/process_memory.h"
 #include "world/real/real_world.h"
 #include "world/real/thread_team.h"
 
@@ -83,7 +85,7 @@ class PythonDecoder {
       TRY_DO(world.run(weights_.read(world.disk(), weights, step.parameters)));
       TRY(decoder_, tutti::Decoder::make(
                         trace, [this](const Parameter& each) { return weights_.find(each); },
-                        {.cache = {sequences, places}, .chunk = chunk_size}, team_, *compiler_));
+                        {.cache = {sequences, places}, .chunk = chunk_size}, device_));
       return {};
     };
     const auto made = make();
@@ -133,6 +135,8 @@ class PythonDecoder {
  private:
   tutti::ThreadTeam team_;
   std::unique_ptr<tutti::NativeCompiler> compiler_;
+  tutti::RealProcessMemory memory_;
+  tutti::CpuDevice device_{team_, *compiler_, memory_};
   Weights weights_;
   std::unique_ptr<tutti::Decoder> decoder_;
   std::optional<tutti::Generation> generation_;

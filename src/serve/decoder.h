@@ -3,7 +3,7 @@
 //
 // Two programs share weights and caches: one takes one token of each sequence and says which might
 // come next, the other takes many and only fills the caches. What it computes has the bits of the
-// whole sequence computed at once. One thread calls; the team computes.
+// whole sequence computed at once. One thread calls; the device computes.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "compile/model.h"
-#include "run/loaded_program.h"
+#include "run/device.h"
 
 namespace tutti {
 
@@ -39,11 +39,10 @@ using TokenList = std::vector<int32_t>;
 
 class Decoder {
  public:
-  // Traces and compiles both programs.
+  // Traces and loads both programs. The device must outlive it.
   static Result<std::unique_ptr<Decoder>> make(const TraceForDecoding& trace,
                                                const FindWeight& weights,
-                                               const DecoderOptions& options, Team& team,
-                                               NativeCompiler& compiler);
+                                               const DecoderOptions& options, Device& device);
   ~Decoder();
 
   int64_t sequences() const { return options_.cache.sequences; }
@@ -67,8 +66,8 @@ class Decoder {
   struct Room;
 
   explicit Decoder(const DecoderOptions& options);
-  Result<std::unique_ptr<Side>> make_side(const Model& model, const FindWeight& weights, Team& team,
-                                          NativeCompiler& compiler);
+  Result<std::unique_ptr<Side>> make_side(const Model& model, const FindWeight& weights,
+                                          Device& device);
   std::byte* cache(const std::string& name, int64_t bytes);
   Result<void> check_tokens(size_t sequence, std::span<const int32_t> tokens) const;
   Result<void> run(Side& side, const std::vector<std::span<const int32_t>>& tokens);

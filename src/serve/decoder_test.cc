@@ -21,13 +21,13 @@ struct Trial {
   SmallGpt gpt;
   Weights weights;
   ThreadTeam team;
-  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestDevice device{team};
   std::unique_ptr<Decoder> decoder;
 
   Trial(const SmallGpt& model, int64_t sequences, int64_t chunk, int threads)
       : gpt(model), team(threads) {
     auto made = Decoder::make(gpt.for_decoding(), weights.find(),
-                              {.cache = {sequences, gpt.places}, .chunk = chunk}, team, *compiler);
+                              {.cache = {sequences, gpt.places}, .chunk = chunk}, device.cpu);
     REQUIRE_MESSAGE(made.has_value(), made.error().text());
     decoder = *std::move(made);
   }
@@ -127,8 +127,8 @@ TEST_CASE("a decoder refuses models that it cannot feed") {
   const auto refused = [](const TraceForDecoding& trace) {
     TeamOfOne team;
     Weights weights;
-    const auto compiler = make_native_compiler();
-    const auto made = Decoder::make(trace, weights.find(), {.cache = {1, 4}}, team, *compiler);
+    TestDevice device(team);
+    const auto made = Decoder::make(trace, weights.find(), {.cache = {1, 4}}, device.cpu);
     REQUIRE(!made.has_value());
     return made.error().text();
   };

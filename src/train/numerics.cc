@@ -93,7 +93,7 @@ Result<std::optional<std::string>> find_not_finite(LoadedProgram& program, size_
   }
   for (size_t i = 0; i < end; ++i) {
     const Instruction& instruction = code.instructions[i];
-    TRY_DO(program.run_some(i, i + 1, call));
+    TRY_DO(program.run({i, i + 1}, call));
     for (const TensorRef& result : instruction.results) {
       const ProgramBuffer& buffer = code.buffers[result.buffer];
       const auto found = first_of(result, memory_of(buffer, call));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "run/loaded_program.h"
+#include "run/device.h"
 
 namespace tutti {
 

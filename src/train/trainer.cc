@@ -47,9 +47,9 @@ std::vector<BatchTensor> data_inputs(const Program& program) {
 class Touching {
  public:
   Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.helper) {
-    helper_.start([this, &memory = host.memory, scratch] {
+    helper_.start([this, &device = host.device, scratch] {
       for (size_t at = 0; at < scratch.size() && !enough_.load(); at += kPiece)
-        memory.touch_scratch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));
+        device.touch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));
     });
   }
   ~Touching() {
@@ -92,14 +92,14 @@ Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions
 
 Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph, bool fused) const {
   TRY(Program program, lower_to_program(fused ? optimize(graph) : not_fused(graph)));
-  return LoadedProgram::make(std::move(program), host_.team, host_.compiler);
+  return host_.device.load(std::move(program));
 }
 
 Result<void> Trainer::compile(Program program) {
   const uint64_t scratch = static_cast<uint64_t>(program.arena_bytes);
   TRY(std::byte * room, arena(scratch + kWorkspaceBytes));
   const Touching touching(host_, {room, scratch});
-  TRY(step_, LoadedProgram::make(std::move(program), host_.team, host_.compiler));
+  TRY(step_, host_.device.load(std::move(program)));
   return {};
 }
 
@@ -117,12 +117,10 @@ Result<void> Trainer::prepare(BatchSource& data) {
   plan_.scratch_bytes = step_->arena_bytes();
   TRY_DO(check_fit());
   const Program& code = step_->program();
-  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
-  commit_begin_ = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
-                                      code.instructions.begin());
+  commit_begin_ = code.commit_begin();
   TRY_DO(place_states());
   TRY(places_, places_of(code));
-  TRY(arena_, arena(step_->arena_bytes()));
+  TRY_DO(arena(step_->arena_bytes()));
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
   return {};
 }
@@ -142,7 +140,7 @@ void Trainer::make_plan(const Graph& graph, const Program& program) {
 
 uint64_t Trainer::most_bytes() const {
   if (options_.most_bytes != 0) return options_.most_bytes;
-  const auto available = host_.memory.available_bytes();
+  const auto available = host_.device.available_bytes();
   return available ? *available - std::min(*available, kOtherBytes) : kAnyBytes;
 }
 
@@ -163,7 +161,7 @@ Result<void> Trainer::check_fit() const {
               "be, and {} of memory {}; use a smaller batch (the same in more atoms), a shorter "
               "context, or a smaller model",
               plan_.text(),
-              format_bytes(options_.most_bytes != 0 ? most : *host_.memory.available_bytes()),
+              format_bytes(options_.most_bytes != 0 ? most : *host_.device.available_bytes()),
               options_.most_bytes != 0 ? "may be used" : "are left on this machine");
 }
 
@@ -199,11 +197,11 @@ void Trainer::initialise_weights() {
 }
 
 Result<std::byte*> Trainer::arena(uint64_t bytes) {
-  if (bytes > arena_bytes_ || arena_ == nullptr) {
-    TRY(arena_, host_.memory.scratch(bytes));
-    arena_bytes_ = bytes;
+  if (arena_ == nullptr || bytes > arena_->bytes().size()) {
+    arena_.reset();  // what was there is given back first
+    TRY(arena_, host_.device.allocate(std::max<uint64_t>(bytes, 1)));
   }
-  return arena_;
+  return arena_->bytes().data();
 }
 
 Result<Trainer::Places> Trainer::places_of(const Program& program) {
@@ -255,7 +253,9 @@ Result<StepSummary> Trainer::step() {
     TRY(const auto culprit, look_at_step(*data));
     if (culprit) return fail(not_taken(*culprit));
   }
-  TRY_DO(step_->run_some(0, commit_begin_, call_of(places_, arena_)));
+  TRY(std::byte * room, arena(step_->arena_bytes()));
+  const ProgramCall call = call_of(places_, room);
+  TRY_DO(step_->run({0, commit_begin_}, call));
   const double loss = loss_;
   const double norm = norm_;
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
@@ -267,8 +267,7 @@ Result<StepSummary> Trainer::step() {
                                       text(norm), culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
-  auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),
-                                   call_of(places_, arena_));
+  auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
   if (!committed) {
     publish(words_[kBorn], 0);
     return fail(committed.error());
@@ -299,10 +298,7 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   TRY(Places places, places_of(code));
   places.point_at(data);
   TRY(std::byte * room, arena(looked_at_->arena_bytes()));
-  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
-  const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
-                                       code.instructions.begin());
-  return find_not_finite(*looked_at_, end, call_of(places, room));
+  return find_not_finite(*looked_at_, code.commit_begin(), call_of(places, room));
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {

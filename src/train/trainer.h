@@ -23,13 +23,14 @@
 #include "base/units.h"
 #include "compile/model.h"
 #include "compile/program/fit.h"
-#include "run/loaded_program.h"
+#include "run/device.h"
 #include "train/batch_source.h"
 #include "train/prefetch.h"
 #include "train/safetensors.h"
 #include "train/schedule.h"
 #include "train/step_graph.h"
 #include "train/trainer_memory.h"
+#include "world/team.h"
 
 namespace tutti {
 
@@ -43,8 +44,8 @@ struct TrainerOptions {
 
 // What it has of the machine. All must outlive it.
 struct TrainerHost {
-  Team& team;
-  NativeCompiler& compiler;
+  Device& device;  // which steps run on
+  Team& team;      // initialises weights
   const Parking& clock;
   Helper& helper;  // makes data ahead
   TrainerMemory& memory;
@@ -163,8 +164,7 @@ class Trainer {
   std::map<std::string, std::byte*> states_;
   int64_t* words_ = nullptr;
   bool torn_ = false;
-  std::byte* arena_ = nullptr;
-  uint64_t arena_bytes_ = 0;
+  std::unique_ptr<Mapping> arena_;
   std::unique_ptr<Prefetch> prefetch_;
   float loss_ = 0;
   float norm_ = 0;

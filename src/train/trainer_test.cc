@@ -210,7 +210,7 @@ TEST_CASE("a loss that is not finite stops the run before weights change, and it
 TEST_CASE("a model that does not fit is refused with its plan") {
   TokenBatches data = small_data();
   TestMachine machine;
-  machine.memory.available = 1000;
+  machine.device.memory.available = 1000;
   const auto made = Trainer::make(small_model(), kOptions, data, machine.host());
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error().code() == Code::exhausted);
@@ -262,9 +262,10 @@ TEST_CASE(
   TestPage page;
   AbortedTeam team(2, page);
   TokenBatches data = small_data();
-  TrainerHost host = machine.host();
-  const TrainerHost in_epochs{.team = team,
-                              .compiler = host.compiler,
+  TestDevice device(team);
+  const TrainerHost host = machine.host();
+  const TrainerHost in_epochs{.device = device.cpu,
+                              .team = team,
                               .clock = host.clock,
                               .helper = host.helper,
                               .memory = host.memory,

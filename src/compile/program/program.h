@@ -4,6 +4,7 @@
 // Instructions run in order, each by all threads of a device at once, with a barrier in between.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -85,6 +86,11 @@ struct Program {
   std::vector<Instruction> instructions;
 
   std::string text() const;
+  // The first instruction that writes a state; all of them if none does.
+  size_t commit_begin() const {
+    const auto first = std::ranges::find(instructions, Section::commit, &Instruction::section);
+    return static_cast<size_t>(first - instructions.begin());
+  }
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-#include "run/loaded_program.h"
+#include "run/cpu_device.h"
 
 #include <cstring>
 
@@ -9,7 +9,6 @@
 #include "compile/tiny_gpt_test.h"
 #include "run/epoch_fixture_test.h"
 #include "run/memory_test.h"
-#include "world/real/native_compiler.h"
 #include "world/real/thread_team.h"
 
 using namespace tutti;
@@ -21,8 +20,8 @@ std::vector<Array> execute(const Graph& graph, const std::vector<Array>& inputs,
   auto program = lower_to_program(optimize(graph));
   REQUIRE_MESSAGE(program.has_value(), program.error().text());
   ThreadTeam team(threads);
-  const auto compiler = make_native_compiler();
-  auto loaded = LoadedProgram::make(*program, team, *compiler);
+  TestDevice device(team);
+  auto loaded = device.cpu.load(*program);
   REQUIRE_MESSAGE(loaded.has_value(), loaded.error().text());
   ProgramMemory memory(**loaded, inputs);
   const auto done = (*loaded)->run(memory.call());
@@ -146,13 +145,13 @@ Graph decided_graph() {
 struct Aborted {
   TestPage page;
   AbortedTeam team{2, page};
-  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestDevice device{team};
   std::unique_ptr<LoadedProgram> loaded;
 
   explicit Aborted(const Graph& graph) {
     auto program = lower_to_program(optimize(graph));
     REQUIRE_MESSAGE(program.has_value(), program.error().text());
-    auto made = LoadedProgram::make(*std::move(program), team, *compiler);
+    auto made = device.cpu.load(*std::move(program));
     REQUIRE_MESSAGE(made.has_value(), made.error().text());
     loaded = *std::move(made);
   }

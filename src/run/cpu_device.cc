@@ -1,4 +1,4 @@
-#include "run/loaded_program.h"
+#include "run/cpu_device.h"
 
 #include <algorithm>
 #include <atomic>
@@ -50,12 +50,19 @@ class CpuProgram final : public LoadedProgram {
   }
 
   const Program& program() const override { return program_; }
-  size_t arena_bytes() const override {
-    return static_cast<size_t>(program_.arena_bytes) + shared_bytes_ +
+  uint64_t arena_bytes() const override {
+    return static_cast<uint64_t>(program_.arena_bytes) + shared_bytes_ +
            workspace_bytes_ * static_cast<size_t>(team_.threads());
   }
 
-  Result<void> run_some(size_t first, size_t end, const ProgramCall& given) override {
+  void start(InstructionRange instructions, const ProgramCall& call) override {
+    range_ = instructions;
+    call_ = call;
+  }
+
+  Result<void> wait() override {
+    const auto [first, end] = range_;
+    const ProgramCall& given = call_;
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const ProgramBuffer& buffer = program_.buffers[i];
       buffers_[i] = buffer.place == BufferPlace::input    ? given.inputs[buffer.index]
@@ -126,6 +133,8 @@ class CpuProgram final : public LoadedProgram {
   size_t phases_ = 0;
   size_t shared_bytes_ = 0;
   size_t workspace_bytes_ = 0;  // of each thread
+  InstructionRange range_{};    // that were started
+  ProgramCall call_;
   std::vector<std::byte*> buffers_;
   std::vector<std::optional<Error>> errors_;  // by thread
   std::atomic<size_t> stop_after_ = kNever;   // a phase
@@ -133,10 +142,9 @@ class CpuProgram final : public LoadedProgram {
 
 }  // namespace
 
-Result<std::unique_ptr<LoadedProgram>> LoadedProgram::make(Program program, Team& team,
-                                                           NativeCompiler& compiler) {
-  auto made = std::make_unique<CpuProgram>(std::move(program), team);
-  TRY_DO(made->prepare(compiler));
+Result<std::unique_ptr<LoadedProgram>> CpuDevice::load(Program program) {
+  auto made = std::make_unique<CpuProgram>(std::move(program), team_);
+  TRY_DO(made->prepare(compiler_));
   return made;
 }
 
