@@ -42,6 +42,7 @@ struct AgentOptions {
   bool reserve_log = false;    // EventLogOptions::reserve
   bool keepers_linger = true;  // or all that runs ends with the agent
   ExitWatch* exits = nullptr;
+  std::unique_ptr<AlikePool> alike = std::make_unique<AlikePool>();
 };
 
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
@@ -109,6 +110,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   // JobHost (agent_jobs.cc).
   World& world() override { return world_; }
+  AlikePool& alike() override { return *options_->alike; }
   NodeId node() const override { return tree_->node(); }
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;

@@ -34,7 +34,7 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   }
   if (end_) return;  // it ends here, whatever comes
   know_readers(directive.spec());
-  next_.emplace(directive);
+  next_.emplace(host_.alike(), directive);
   next_->fold();
   alarm_.ring();
 }
@@ -173,7 +173,7 @@ bool HostJob::take_next() {
   // A coordinator that took over learns from us.
   if (directive.gang_epochs().empty())
     *directive.mutable_gang_epochs() = this->directive().gang_epochs();
-  directive_ = KeptDirective(std::move(directive));
+  directive_ = KeptDirective(host_.alike(), std::move(directive));
   in_log_ = false;
   return newer;
 }
@@ -420,7 +420,7 @@ void HostJob::take_from_record() {
 }
 
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
-  directive_ = KeptDirective(record.directive());
+  directive_ = KeptDirective(host_.alike(), record.directive());
   know_readers(record.directive().spec());
   // One who has gone meanwhile has what runs go on, and nothing begin.
   if (auto who = host_.run_as(directive().spec().account()); who && *who)

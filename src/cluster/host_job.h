@@ -44,6 +44,8 @@ struct RunAs {
 class JobHost {
  public:
   virtual World& world() = 0;
+  // For what is much the same in many jobs, or on many hosts of a simulation.
+  virtual AlikePool& alike() = 0;
   virtual NodeId node() const = 0;
   // To the coordinator of a job, as soon as possible.
   virtual void report(NodeId coordinator, const cluster::JobReport& report) = 0;

@@ -55,6 +55,7 @@ void HostJob::look_for_stalls() {
     if (local.stalled || local.stopping || now - local.moved < allowed) continue;
     stalls(local, fmt::format("made no progress for {}", format_duration(allowed)));
   }
+  pages_->rest();
 }
 
 void HostJob::on_health() {

@@ -14,6 +14,7 @@ void HostJob::note_progress() {
     const uint64_t progress = progress_of(*page) + step_of(*page);
     if (progress != std::exchange(local.progress, progress)) local.moved = world_.clock().now();
   }
+  pages_->rest();
 }
 
 cluster::ProcessLook HostJob::look_at(ProcessId process, const Local& local, bool whole) const {
@@ -57,6 +58,7 @@ cluster::ProcessLook HostJob::look_at(ProcessId process, const Local& local, boo
 std::vector<cluster::ProcessLook> HostJob::look(bool whole) const {
   std::vector<cluster::ProcessLook> looks;
   for (const auto& [process, local] : processes_) looks.push_back(look_at(process, local, whole));
+  if (pages_ != nullptr) pages_->rest();
   return looks;
 }
 

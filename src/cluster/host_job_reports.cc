@@ -123,6 +123,7 @@ cluster::ProcessInfo HostJob::info_of(ProcessId process, const Local& local) con
   if (page == nullptr) return info;
   info.set_progress(progress_of(*page));
   info.set_step(step_of(*page));
+  pages_->rest();
   return info;
 }
 

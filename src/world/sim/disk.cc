@@ -130,7 +130,9 @@ class SimFile final : public File {
 }  // namespace
 
 SimDisk::SimDisk(SimHost& host)
-    : host_(host), luck_(host.simulator().key(host.index(), RandomStream::disk)) {}
+    : host_(host),
+      files_(&host.simulator().alike()),
+      luck_(host.simulator().key(host.index(), RandomStream::disk)) {}
 
 SimDisk::Done SimDisk::done(std::string_view what, double bytes, double latency_ns) {
   return {*this, what, bytes, latency_ns};

@@ -63,8 +63,9 @@ void DiskNames::forget_unsynced() {
   std::erase_if(entries_, [](const Entry& entry) { return entry.now == nullptr; });
 }
 
-FileSystem::FileSystem()
-    : space_(std::make_shared<DiskSpace>()), root_(std::make_shared<DiskNode>()) {}
+FileSystem::FileSystem(AlikePool* pool)
+    : space_(std::make_shared<DiskSpace>(DiskSpace{.pool = pool})),
+      root_(std::make_shared<DiskNode>()) {}
 
 Result<DiskNodePtr> FileSystem::find(const std::string& path) const {
   DiskNodePtr node = root_;

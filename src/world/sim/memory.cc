@@ -10,28 +10,59 @@ namespace tutti {
 // From calloc, so that what nobody touches costs nothing.
 class Arena {
  public:
-  explicit Arena(uint64_t size)
-      : data_(static_cast<std::byte*>(std::calloc(1, size))), size_(size) {}
+  Arena(uint64_t size, AlikePool& pool) : pool_(pool), size_(size) {}
   ~Arena() { std::free(data_); }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
 
+  // At the same place from the first who uses it to the last; nullptr when there is no memory.
+  std::byte* use() {
+    if (data_ == nullptr) {
+      data_ = static_cast<std::byte*>(std::calloc(1, size_));
+      if (data_ == nullptr) return nullptr;
+      if (!resting_.empty()) resting_.copy_to({data_, size_});
+      resting_ = AlikeBytes();
+    }
+    ++users_;
+    return data_;
+  }
+  void leave() {
+    if (--users_ != 0 || size_ > kSmall) return;
+    resting_ = AlikeBytes(pool_, {data_, size_});
+    std::free(data_);
+    data_ = nullptr;
+  }
+
  private:
-  std::byte* data_;
+  static constexpr uint64_t kSmall = 16 << 10;  // so much is compared in a microsecond or two
+  AlikePool& pool_;
+  std::byte* data_ = nullptr;
+  AlikeBytes resting_;
   uint64_t size_;
+  uint32_t users_ = 0;
 };
 
 namespace {
 
 class ArenaMapping final : public Mapping {
  public:
-  ArenaMapping(std::shared_ptr<Arena> arena, MutableBytes bytes)
-      : Mapping(bytes), arena_(std::move(arena)) {}
+  // Of an arena that is in use for it.
+  ArenaMapping(std::shared_ptr<Arena> arena, uint64_t offset, MutableBytes bytes)
+      : Mapping(bytes), arena_(std::move(arena)), offset_(offset) {}
+  ~ArenaMapping() override { rest(); }
+
+  void rest() const override {
+    if (bytes_.data() == nullptr) return;
+    bytes_ = {static_cast<std::byte*>(nullptr), bytes_.size()};
+    arena_->leave();
+  }
 
  private:
+  void wake() const override { bytes_ = {arena_->use() + offset_, bytes_.size()}; }
+
   std::shared_ptr<Arena> arena_;
+  uint64_t offset_;
 };
 
 Result<std::shared_ptr<Arena>> arena_of(SimHost& host, const Handle& handle) {
@@ -82,8 +113,9 @@ class SimMemory::Wait final : public Waiter, private Timer {
 
 Result<Handle> SimMemory::create_arena(std::string name, uint64_t size) {
   if (size == 0) return fail_errno(EINVAL, "arena {} of no bytes", name);
-  auto arena = std::make_shared<Arena>(size);
-  if (arena->data() == nullptr) return fail_errno(ENOMEM, "arena {} of {} bytes", name, size);
+  auto arena = std::make_shared<Arena>(size, host_.simulator().alike());
+  if (arena->use() == nullptr) return fail_errno(ENOMEM, "arena {} of {} bytes", name, size);
+  arena->leave();
   return host_.handles().add({.arena = std::move(arena)});
 }
 
@@ -98,8 +130,8 @@ Result<std::unique_ptr<Mapping>> SimMemory::map(const Handle& handle, uint64_t o
   if (size == 0 || offset > arena->size() || size > arena->size() - offset)
     return fail_errno(EINVAL, "map bytes {} to {} of an arena of {}", offset, offset + size,
                       arena->size());
-  const MutableBytes bytes(arena->data() + offset, size);
-  return std::make_unique<ArenaMapping>(std::move(arena), bytes);
+  const MutableBytes bytes(arena->use() + offset, size);
+  return std::make_unique<ArenaMapping>(std::move(arena), offset, bytes);
 }
 
 Task<Result<void>> SimMemory::wait(const std::atomic<uint32_t>& word, uint32_t expected,

@@ -167,7 +167,7 @@ bool ProcessTable::alive(pid_t pid) const {
 std::string ProcessTable::name_of(pid_t pid) const {
   auto found = entries_.find(pid);
   if (found == entries_.end() || found->second.process == nullptr) return "";
-  return std::string(found->second.process->command());
+  return found->second.process->command();
 }
 
 Result<Exit> ProcessTable::exit_of(pid_t pid) const {
