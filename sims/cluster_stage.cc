@@ -62,9 +62,11 @@ class ClusterStage::Listed {
  public:
   Listed(ClusterStage& stage, SimProcess& process)
       : stage_(stage), place_(process.host().index(), process.pid()) {
-    stage_.processes_.insert(place_);
+    if (stage_.keep_lives_) stage_.processes_.insert(place_);
   }
-  ~Listed() { stage_.processes_.erase(place_); }
+  ~Listed() {
+    if (stage_.keep_lives_) stage_.processes_.erase(place_);
+  }
 
  private:
   ClusterStage& stage_;
@@ -125,7 +127,7 @@ void ClusterStage::set_programs() {
   const auto stage = shared_from_this();
   sim_.set_process("keeper", keeper_program);
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
-  set_worker("worker", work);
+  sim_.set_process("worker", [stage](SimProcess& process) { return stage->live_and_work(process); });
   sim_.set_process("python",
                    [stage](SimProcess& process) { return stage->python_program(process); });
   sim_.set_program([stage](SimHost& host) {
@@ -172,6 +174,17 @@ Task<int> ClusterStage::python_program(SimProcess& process) {
                   static_cast<uint32_t>(number_of(setting_of(assignment, "TUTTI_PROCESS"))),
                   number_of(setting_of(assignment, "TUTTI_EPOCH"))};
   co_return co_await live(process, life, program);
+}
+
+// A worker's life, in one frame: there may be a million of them.
+Task<int> ClusterStage::live_and_work(SimProcess& process) {
+  const Listed listed(*this, process);
+  Worker worker(*this, process.host(), life_of(process));
+  const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
+  auto slept = co_await process.clock().sleep(work);
+  const int code = slept ? static_cast<int>(number_of(process.variable("EXIT_CODE"))) : 1;
+  if (!process.dying()) worker.returns(code);
+  co_return code;
 }
 
 Task<int> ClusterStage::work(SimProcess& process) {

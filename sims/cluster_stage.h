@@ -86,6 +86,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   // The program must outlive the process.
   Task<int> live(SimProcess& process, Life life, const Program& program);
   static Task<int> work(SimProcess& process);
+  Task<int> live_and_work(SimProcess& process);
   void check_exits();
   Task<Result<void>> client(SimHost& host, Head& head);
   static Task<void> ask_to_kill(Head& head, cluster::KillRequest request,

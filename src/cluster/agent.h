@@ -115,7 +115,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;
   Task<Result<void>> log(const cluster::HostRecord& record) override;
-  Task<Result<void>> append_to_log(std::string bytes);
+  Task<Result<void>> append_to_log(const std::string& bytes);
+  Task<Result<void>> too_long_for_log(size_t bytes);
+  Task<Result<void>> appended(uint64_t sequence);
   void log_soon(const cluster::HostRecord& record) override;
   uint64_t log_exchange(const cluster::ExchangeRecord& record) override;
   Task<Result<void>> logged(uint64_t sequence) override;
@@ -171,9 +173,9 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, std::unique_ptr<HostJob>> jobs_;
   std::map<uint64_t, uint64_t> ended_;  // the last epoch of jobs that were here
   std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
-  std::map<uint64_t, uint32_t> past_terms_;  // the last in which we coordinated jobs, until then
-  std::map<uint64_t, uint32_t>
-      logged_terms_;  // of old appointments, the last that we complained of
+  using Terms = std::map<uint64_t, uint32_t>;  // by job
+  OnDemand<Terms> past_terms_;    // the last in which we coordinated jobs, until then
+  OnDemand<Terms> logged_terms_;  // of old appointments, the last that we complained of
   std::vector<std::unique_ptr<KeeperSession>> keepers_;
   std::vector<KeeperSession*> idle_keepers_;
   uint64_t next_serial_ = 1;

@@ -61,7 +61,8 @@ HostJob& Agent::add_job(uint64_t job) {
   HostJob& added = *made;
   if (exchange_server_ == nullptr) {
     exchange_server_ =
-        std::make_unique<ExchangeServer>(world_, [this](uint64_t id) { return find_job(id); });
+        std::make_unique<ExchangeServer>(world_, *strands_,
+                                         [this](uint64_t id) { return find_job(id); });
     strands_->spawn(exchange_server_->serve(exchange_socket(false)));
   }
   jobs_.emplace(job, std::move(made));
@@ -132,15 +133,19 @@ Task<Result<void>> Agent::log(const cluster::HostRecord& record) {
   return append_to_log(kept.SerializeAsString());
 }
 
-Task<Result<void>> Agent::append_to_log(std::string bytes) {
-  if (bytes.size() > kMaxEventBytes) {
-    const Error why(Code::invalid, fmt::format("a record of {} bytes, and {} are allowed",
-                                               bytes.size(), kMaxEventBytes));
-    log_failed(why);
-    co_return fail(why);
-  }
-  const uint64_t sequence = log_->post(bytes);
-  std::string().swap(bytes);
+Task<Result<void>> Agent::append_to_log(const std::string& bytes) {
+  if (bytes.size() > kMaxEventBytes) return too_long_for_log(bytes.size());
+  return appended(log_->post(bytes));
+}
+
+Task<Result<void>> Agent::too_long_for_log(size_t bytes) {
+  const Error why(Code::invalid, fmt::format("a record of {} bytes, and {} are allowed", bytes,
+                                             kMaxEventBytes));
+  log_failed(why);
+  co_return fail(why);
+}
+
+Task<Result<void>> Agent::appended(uint64_t sequence) {
   auto durable = co_await log_->durable(sequence);
   if (!durable) {
     log_failed(durable.error());

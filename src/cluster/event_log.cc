@@ -120,32 +120,41 @@ Task<Result<void>> EventLog::durable(uint64_t sequence) {
 Task<void> EventLog::write_batch() {
   const Shield shield;  // others wait for this batch
   writing_ = true;
-  auto written = co_await write_pending();
+  Result<void> written;
+  if (needs_segment()) written = co_await begin_segment();
+  if (written && broken_) written = fail(*broken_);
+  if (written) {
+    const uint64_t last = last_sequence_;
+    std::string batch = take_batch();
+    const uint64_t end = segment_end_ + batch.size();
+    const Bytes bytes = as_bytes(batch);
+    written = co_await file_->write(segment_end_, bytes);
+    std::string().swap(batch);  // a sync takes longer
+    if (written && options_.reserve && end > reserved_end_) written = co_await reserve(end);
+    if (written) written = co_await file_->sync();
+    if (written) segment_end_ = end;
+    if (written) durable_sequence_ = last;
+  }
   writing_ = false;
   if (!written) break_with(written.error());
   wake_waiting();
 }
 
-Task<Result<void>> EventLog::write_pending() {
+bool EventLog::needs_segment() {
   const bool empty = segment_end_ <= event_log::kFileHeaderBytes;
   const bool full = segment_end_ >= options_.segment_bytes ||
                     TUTTI_FAULT(world_, "event log: a segment ends early");
-  if (file_ == nullptr || (full && !empty)) CO_TRY_DO(co_await begin_segment());
-  if (broken_) co_return fail(*broken_);
+  return file_ == nullptr || (full && !empty);
+}
+
+std::string EventLog::take_batch() {
   std::string batch = std::exchange(pending_, {});
-  const uint64_t last = last_sequence_;
+  const auto records = static_cast<uint32_t>(last_sequence_ - durable_sequence_);
   event_log::seal_batch(batch, {.log_id = log_id(),
                                 .offset = segment_end_,
                                 .first_sequence = durable_sequence_ + 1,
-                                .records = static_cast<uint32_t>(last - durable_sequence_)});
-  const Bytes bytes = as_bytes(batch);
-  CO_TRY_DO(co_await file_->write(segment_end_, bytes));
-  const uint64_t end = segment_end_ + batch.size();
-  if (options_.reserve && end > reserved_end_) CO_TRY_DO(co_await reserve(end));
-  CO_TRY_DO(co_await file_->sync());
-  segment_end_ = end;
-  durable_sequence_ = last;
-  co_return {};
+                                .records = records});
+  return batch;
 }
 
 // On disk with the batch that needed it.

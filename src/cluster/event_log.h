@@ -93,7 +93,8 @@ class EventLog {
   class Wait;
   EventLog(World& world, EventLogOptions options, event_log::Replayed replayed);
   Task<void> write_batch();
-  Task<Result<void>> write_pending();
+  bool needs_segment();
+  std::string take_batch();
   Task<Result<void>> reserve(uint64_t end);
   Task<void> cut_reserve();
   Task<Result<void>> begin_segment();

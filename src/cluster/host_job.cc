@@ -34,7 +34,7 @@ void HostJob::on_directive(const cluster::Directive& directive) {
   }
   if (end_) return;  // it ends here, whatever comes
   know_readers(directive.spec());
-  next_.emplace(host_.alike(), directive);
+  next_ = std::make_unique<KeptDirective>(host_.alike(), directive);
   next_->fold();
   alarm_.ring();
 }
@@ -50,7 +50,7 @@ void HostJob::on_end(const cluster::End& end) {
   if (end.epoch() < epoch() || (end_ && end.grace_ns() >= end_->grace_ns())) return;
   if (end_ && keeper_ != nullptr && !resetting_)
     stop(running(), Duration(end.grace_ns()), end.signal());
-  end_ = end;
+  end_ = std::make_unique<cluster::End>(end);
   alarm_.ring();
 }
 
@@ -101,46 +101,69 @@ Instant HostJob::next_due() const {
   return due;
 }
 
+// It waits for the alarm nearly all of its life: what waits for something else has frames of its
+// own.
 Task<void> HostJob::run() {
   while (!over_) {
-    if (end_) {
-      co_await end_everything();
-      if (!over_) break;  // cancelled, or the agent ends
+    if (has_errand()) {
+      const bool goes_on = co_await next_errand();
+      if (!goes_on) break;
       continue;
     }
-    if (!lost_keeper_.empty()) {
-      co_await end_orphans();
-      if (Strand::current()->cancelled()) break;
-    }
-    // What is here already must be known before anything is started beside it.
-    if (next_ && !adopting_) {
-      auto obeyed = co_await obey();
-      if (!obeyed) {
-        // Who cannot log ends: what the next agent starts must not have been told as ended.
-        if (Strand::current()->cancelled()) break;
-        give_up_wanted(obeyed.error());
-      }
-      continue;
-    }
-    if (mourned_) co_await mourn();
-    if (!pending_.empty() && !adopting_) start_pending();
-    const Instant now = world_.clock().now();
-    if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
-    if (stalls_at_ <= now) look_for_stalls();
-    if (health_ != nullptr && health_->due() <= now) health_->look();
-    if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
-    if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
-    tend_spares();
-    if ((next_ && !adopting_) || end_) continue;
-    if (looks_ != nullptr && looks_->unwritten()) {
-      co_await looks_->write();
-      continue;
-    }
+    do_what_is_due();
+    if (has_errand()) continue;
     const Instant due = next_due();
     directive_.fold();
     auto woken = co_await alarm_.until(due);
     if (!woken) break;
   }
+  co_await finish();
+}
+
+// What is here already must be known before anything is started beside it.
+bool HostJob::has_errand() const {
+  return end_ || !lost_keeper_.empty() || (next_ && !adopting_) || mourned_ ||
+         (looks_ != nullptr && looks_->unwritten());
+}
+
+// False when it was cancelled, or the agent ends.
+Task<bool> HostJob::next_errand() {
+  if (end_) return end_everything();
+  if (!lost_keeper_.empty()) return end_orphans_first();
+  if (next_ && !adopting_) return obey();
+  if (mourned_) return mourn();
+  return write_looks();
+}
+
+Task<bool> HostJob::end_orphans_first() {
+  co_await end_orphans();
+  co_return !Strand::current()->cancelled();
+}
+
+// Who cannot log ends: what the next agent starts must not have been told as ended.
+bool HostJob::could_not_obey(const Error& why) {
+  if (Strand::current()->cancelled()) return false;
+  give_up_wanted(why);
+  return true;
+}
+
+Task<bool> HostJob::write_looks() {
+  co_await looks_->write();
+  co_return true;
+}
+
+void HostJob::do_what_is_due() {
+  if (!pending_.empty() && !adopting_) start_pending();
+  const Instant now = world_.clock().now();
+  if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
+  if (stalls_at_ <= now) look_for_stalls();
+  if (health_ != nullptr && health_->due() <= now) health_->look();
+  if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
+  if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
+  tend_spares();
+}
+
+Task<void> HostJob::finish() {
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
   const Shield until_done;
   if (health_ != nullptr) co_await health_->end();
@@ -209,27 +232,27 @@ Task<Result<void>> HostJob::log_wanted() {
 }
 
 // All hosts of a job are in here at once: what it needs while it waits is small.
-Task<Result<void>> HostJob::obey() {
+Task<bool> HostJob::obey() {
   RangeSet started;
   if (next_->epoch() == epoch()) started = set_from(directive().start()).value_or(RangeSet());
   const bool newer = take_next();
-  if (!find_user()) co_return {};
+  if (!find_user()) co_return true;
   if (keeper_ == nullptr && !wanted_here().empty()) {
     directive_.fold();
     auto keeper = co_await host_.take_keeper();
-    if (!keeper) co_return fail(keeper.error().context("start a keeper"));
+    if (!keeper) co_return could_not_obey(keeper.error().context("start a keeper"));
     keeper_ = *keeper;
     keeper_->set_user(this);
   }
   auto logged = co_await log_wanted();
-  if (!logged) co_return logged;
+  if (!logged) co_return could_not_obey(logged.error());
   if (newer) keep_looks(leaving_here());  // before its survivors hear of it
   co_await change_pages(newer, std::move(started));
   if (directive().notice() != 0) give_notice();
   settle();
   start_pending();
   report_again();
-  co_return {};
+  co_return true;
 }
 
 HostJob::Local& HostJob::gone_at_once(ProcessId process) {
@@ -315,14 +338,15 @@ void HostJob::on_bereaved(const cluster::Bereaved& bereaved) {
   for (const RangeSet::Range& range : processes->ranges())
     change.gone.push_back({range.first, range.last});
   if (pages_->apply(change).empty()) return;
-  mourned_ = std::move(change);
+  mourned_ = std::make_unique<ControlChange>(std::move(change));
   alarm_.ring();
 }
 
-Task<void> HostJob::mourn() {
+Task<bool> HostJob::mourn() {
   const ControlChange change = std::move(*mourned_);
   mourned_.reset();
   if (pages_ != nullptr && change.abort == epoch()) (void)co_await pages_->apply_fully(change);
+  co_return true;
 }
 
 // Survivors learn of the epoch, and of whose death began it.
@@ -430,7 +454,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   noticed_ = directive().notice() != 0;
   report_again();
   if (record.ending()) {
-    end_.emplace();
+    end_ = std::make_unique<cluster::End>();
     end_->set_job(job_);
     end_->set_epoch(record.last_epoch());
     end_->set_grace_ns(record.end_grace_ns());

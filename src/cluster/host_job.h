@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/on_demand.h"
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
 #include "cluster/health_checks.h"
@@ -189,7 +190,14 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   };
 
   // Obeying (host_job.cc).
-  Task<Result<void>> obey();
+  bool has_errand() const;
+  Task<bool> next_errand();
+  Task<bool> end_orphans_first();
+  Task<bool> write_looks();
+  void do_what_is_due();
+  Task<void> finish();
+  Task<bool> obey();
+  bool could_not_obey(const Error& why);
   bool take_next();
   bool find_user();
   Task<Result<void>> log(const cluster::HostRecord& record);
@@ -210,7 +218,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void take_from_record();
   void start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
-  Task<void> end_everything();
+  Task<bool> end_everything();
   Task<void> end_for_good();
   Task<bool> wait_for_ends();
   Task<bool> reset_keeper();
@@ -219,7 +227,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void report_end(bool to_head);
   void give_up_stuck();
   Task<void> change_pages(bool newer, RangeSet started);
-  Task<void> mourn();
+  Task<bool> mourn();
   RangeSet running() const;
   Instant next_due() const;
 
@@ -308,21 +316,21 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   uint64_t job_;
   uint64_t refused_epoch_ = 0;  // the last old one that we complained of
   KeptDirective directive_;     // obeyed
-  std::optional<KeptDirective> next_;
-  std::optional<cluster::End> end_;
+  std::unique_ptr<KeptDirective> next_;
+  std::unique_ptr<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
   bool adopting_ = false;                                      // the keeper was asked what it has
   google::protobuf::RepeatedPtrField<cluster::Row> recorded_;  // of an agent before us
   std::unique_ptr<ControlPages> pages_;
-  std::optional<ControlChange> mourned_;  // that some pages were too busy for
+  std::unique_ptr<ControlChange> mourned_;  // that some pages were too busy for
   std::map<ProcessId, Local> processes_;
-  std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
-  RangeSet pending_;                         // to be started when what is in the way has ended
+  std::vector<std::pair<uint64_t, ProcessId>> sequences_;  // of exits the keeper still holds
+  RangeSet pending_;  // to be started when what is in the way has ended
   std::vector<Asked> asked_;
   std::unique_ptr<HealthChecks> health_;  // once something runs whose health is asked for
-  std::map<uint32_t, Spare> spares_;
-  std::map<size_t, SparePause> spare_pauses_;  // by role
+  OnDemand<std::map<uint32_t, Spare>> spares_;
+  OnDemand<std::map<size_t, SparePause>> spare_pauses_;  // by role
   Instant spares_at_ = kNever;
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
@@ -332,7 +340,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   bool report_due_ = false;
   bool noticed_ = false;                     // whoever ends from now on does so because we asked
   bool in_log_ = false;                      // the obeyed directive, for the next agent
-  std::optional<std::string> reset_answer_;  // empty: clean
+  std::unique_ptr<std::string> reset_answer_;  // empty: clean
   std::string left_behind_;                  // what cannot be ended; empty: nothing
   Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
   bool was_left_ = false;                    // the head was told that something is

@@ -32,7 +32,7 @@ HostJob::Asked HostJob::take_asked() {
 
 void HostJob::on_done() {
   if (asked_.empty()) {
-    if (resetting_) reset_answer_ = "";
+    if (resetting_) reset_answer_ = std::make_unique<std::string>();
     return;
   }
   const Asked asked = take_asked();
@@ -136,7 +136,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   const Error error = to_error(failure);
   TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
   if (asked_.empty() && resetting_) {
-    reset_answer_ = error.text();
+    reset_answer_ = std::make_unique<std::string>(error.text());
     return;
   }
   const bool unasked = asked_.empty();
@@ -202,7 +202,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
     return acknowledge(rank.sequence());
   }
   Local& local = known->second;
-  sequences_[rank.sequence()] = process;
+  sequences_.emplace_back(rank.sequence(), process);
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
   if (health_ != nullptr) health_->forget(process);

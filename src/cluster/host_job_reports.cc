@@ -129,7 +129,7 @@ cluster::ProcessInfo HostJob::info_of(ProcessId process, const Local& local) con
 
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
   for (const auto& [process, local] : processes_) into.push_back(info_of(process, local));
-  for (const auto& [number, spare] : spares_) {
+  for (const auto& [number, spare] : spares_.get()) {
     cluster::ProcessInfo& info = into.emplace_back();
     info.set_job(job_);
     info.set_process(numbers().number(spare.role, 0));

@@ -128,7 +128,7 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show
     const RankName name = held.name;
     which.push_back(name);
     HeldRank& mine = ranks_.emplace(name, std::move(held)).first->second;
-    lives_.spawn(watch(mine));
+    mine.start_watching(*this, lives_);
     if (mine.control_offset) lives_.spawn(watch_lifeline(name, mine.process->pid()));
   }
   if (reap_at_ == kNever) {
@@ -139,15 +139,13 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show
   return which;
 }
 
-Task<void> Keeper::watch(HeldRank& held) {
-  auto waited = co_await held.process->wait();
-  if (!waited) co_return;  // cancelled: the keeper is about to exit
+void Keeper::on_rank_exit(HeldRank& held, const Exit& exit) {
   held.running = false;
   // Whether it was a spare or a rank is known when it has answered, or did not.
   if (held.assigning) {
-    held.exit_meanwhile = std::make_unique<Exit>(*waited);
+    held.exit_meanwhile = std::make_unique<Exit>(exit);
   } else {
-    note_exit(held, *waited);
+    note_exit(held, exit);
   }
   end_lifeline(held);
 }

@@ -9,8 +9,7 @@
 namespace tutti {
 namespace {
 
-// A quiet pipe has a small buffer; one that fills it gets more, up to what a pipe holds.
-constexpr size_t kLeastRoom = 64;
+// Of a piece: what a pipe holds, and what is read of it at once.
 constexpr size_t kMostRoom = 64 << 10;
 // Of what waits to be written. Beyond it pipes are not read, and processes wait for the disk.
 constexpr size_t kMostWaiting = 4 << 20;
@@ -71,45 +70,56 @@ Task<JobReaders> JobReaders::left_in(World& world, std::string folder) {
   co_return readers;
 }
 
+// One pipe, until it ends.
+class OutputSpool::Pump final : public ByteTaker {
+ public:
+  Pump(OutputSpool& spool, uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe)
+      : spool_(spool), pipe_(std::move(pipe)), process_(process), stream_(stream) {}
+
+  void start(Clock& clock, Scope& strands) { pipe_->serve(*this, strands, &clock); }
+  bool over() const { return over_; }
+  void finish() {
+    if (!over_) on_end({});
+  }
+
+ private:
+  void on_bytes(Bytes bytes, std::vector<Handle>) override { spool_.add(process_, stream_, bytes); }
+  Duration pause() override {
+    const bool full = spool_.outbox_.size() > kMostWaiting && !spool_.broken_;
+    return full ? kDiskPause : Duration::zero();
+  }
+  void on_end(Result<void>) override {
+    over_ = true;
+    spool_.pipe_ended(process_, stream_);
+  }
+
+  OutputSpool& spool_;
+  std::unique_ptr<Stream> pipe_;
+  uint32_t process_;
+  uint8_t stream_;
+  bool over_ = false;
+};
+
 OutputSpool::OutputSpool(World& world, std::string folder)
     : world_(world), folder_(std::move(folder)) {}
 
+OutputSpool::~OutputSpool() = default;
+
 Result<void> OutputSpool::read_from(uint32_t process, uint8_t stream, Handle pipe) {
   TRY(auto adopted, world_.network().adopt(std::move(pipe)));
+  std::erase_if(pumps_, [](const auto& pump) { return pump->over(); });
   ++open_pipes_;
-  strands_.spawn(pump(process, stream, std::move(adopted)));
+  pumps_.push_back(std::make_unique<Pump>(*this, process, stream, std::move(adopted)));
+  pumps_.back()->start(world_.clock(), strands_);
   return {};
 }
 
-Task<void> OutputSpool::pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe) {
-  size_t room = kLeastRoom;
-  auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
-  while (true) {
-    const MutableBytes into(buffer.get(), room);
-    auto count = co_await pipe->read(into);
-    if (!count && count.error().code() == Code::cancelled) break;
-    const size_t size = count.value_or(0);
-    if (size == 0) break;
-    add(process, stream, into.first(size));
-    if (size == room && room < kMostRoom) {
-      room *= 4;
-      buffer = std::make_unique_for_overwrite<std::byte[]>(room);
-    }
-    if (outbox_.size() > kMostWaiting) co_await wait_for_disk();
-  }
+void OutputSpool::pipe_ended(uint32_t process, uint8_t stream) {
   --open_pipes_;
   // A job that prints nothing costs no file.
   if (posted_ != 0) add(process, stream, {});
   if (posted_ == 0) add_piece(silent_ends_, process, stream, {});
   if (finishing_ != nullptr) finishing_->ring();
-}
-
-// With a frame of its own: pump() waits for output nearly all of its life, and there are many.
-Task<void> OutputSpool::wait_for_disk() {
-  while (outbox_.size() > kMostWaiting && !broken_) {
-    auto slept = co_await world_.clock().sleep(kDiskPause);
-    if (!slept) break;
-  }
 }
 
 void OutputSpool::add(uint32_t process, uint8_t stream, Bytes bytes) {
@@ -251,7 +261,9 @@ Task<void> OutputSpool::finish(Duration patience) {
     if (!woken) break;
   }
   strands_.cancel();
+  for (const auto& pump : pumps_) pump->finish();
   (void)co_await strands_.join();
+  pumps_.clear();
   while (is_writing_) {  // somebody who reads looks for files
     auto woken = co_await alarm.until(kNever);
     if (!woken) break;

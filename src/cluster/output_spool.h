@@ -39,6 +39,7 @@ class OutputSpool {
  public:
   // Of a job that printed here before, files are found again when the first is read or written.
   OutputSpool(World& world, std::string folder);
+  ~OutputSpool();
 
   // To be told before anybody reads or something is printed.
   void set_readers(JobReaders readers) { readers_ = std::move(readers); }
@@ -59,9 +60,9 @@ class OutputSpool {
   Task<Result<cluster::OutputPiece>> read(cluster::OutputRequest from);
 
  private:
-  Task<void> pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe);
+  class Pump;
+  void pipe_ended(uint32_t process, uint8_t stream);
   void start_writing();
-  Task<void> wait_for_disk();
   Task<void> write_out();
   Task<void> look();
   Task<Result<void>> find_files();
@@ -89,6 +90,7 @@ class OutputSpool {
   uint64_t written_ = 0;     // and after all that is in files
   std::vector<cluster::ProcessEvent> events_;
   uint64_t events_dropped_ = 0;
+  std::vector<std::unique_ptr<Pump>> pumps_;
   size_t open_pipes_ = 0;
   bool found_ = false;  // the files of before
   bool is_writing_ = false;

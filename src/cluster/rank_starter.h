@@ -41,8 +41,26 @@ struct RankName {
   std::string text() const { return fmt::format("{} {}", spare ? "spare" : "rank", number); }
 };
 
+struct HeldRank;
+
+class RankWatcher {
+ public:
+  virtual void on_rank_exit(HeldRank& held, const Exit& exit) = 0;
+
+ protected:
+  ~RankWatcher() = default;
+};
+
 // A rank as its keeper holds it, from its start until its exit is acknowledged.
-struct HeldRank {
+struct HeldRank final : ExitTaker {
+  // From now on it stays where it is.
+  void start_watching(RankWatcher& by, Scope& strands) {
+    watcher = &by;
+    process->tell_exit(*this, strands);
+  }
+  void on_exit(const Exit& exit) override { watcher->on_rank_exit(*this, exit); }
+
+  RankWatcher* watcher = nullptr;
   RankName name;
   std::unique_ptr<Process> process;
   std::vector<Handle> outputs;  // our ends: output and error pipes, or one terminal, or nothing

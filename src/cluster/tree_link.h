@@ -31,8 +31,8 @@ class TreeLink final : public wire::MessageTaker {
   void start() { courier->start(*this, strands); }
   void post(const tree::Envelope& envelope);
   // Ends it; the tree hears of it from ended().
-  void cut(Error why) { strands.cancel(std::move(why)); }
-  bool over() const { return strands.size() == 0; }
+  void cut(Error why) { courier->cut(std::move(why)); }
+  bool over() const { return courier->over() && strands.size() == 0; }
 
   std::unique_ptr<wire::Courier> courier;
   std::unique_ptr<wire::Peer> peer;  // until it is attached

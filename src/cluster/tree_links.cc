@@ -53,14 +53,15 @@ wire::ConnectionOptions TreeNode::greeting(const std::string& address) const {
   return options;
 }
 
-Task<Result<void>> TreeNode::accept(Listener& listener) {
-  while (true) {
-    auto stream = co_await listener.accept();
-    if (!stream) co_return fail(std::move(stream).error());
-    const auto unattached = std::ranges::count(children_, kNobody, &TreeLink::node);
-    if (static_cast<size_t>(unattached) + greeting_ >= kMostUnattached) continue;
-    strands_->spawn(greet_child(std::move(*stream)));
-  }
+void TreeNode::on_connection(std::unique_ptr<Stream> stream) {
+  if (strands_ == nullptr || strands_->cancelled()) return;
+  const auto unattached = std::ranges::count(children_, kNobody, &TreeLink::node);
+  if (static_cast<size_t>(unattached) + greeting_ >= kMostUnattached) return;
+  strands_->spawn(greet_child(std::move(stream)));
+}
+
+void TreeNode::on_accept_failed(const Error& why) {
+  if (strands_ != nullptr) strands_->cancel(why);
 }
 
 Task<void> TreeNode::greet_child(std::unique_ptr<Stream> stream) {

@@ -56,7 +56,7 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
 
 void TreeNode::start(Listener& listener, Scope& strands) {
   strands_ = &strands;
-  strands.spawn(accept(listener));
+  listener.serve(*this, strands);
   strands.spawn(work());
 }
 

@@ -89,7 +89,7 @@ struct TreeOptions {
 
 class TreeLink;
 
-class TreeNode {
+class TreeNode final : private ConnectionTaker {
  public:
   TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUser& user);
   ~TreeNode();
@@ -151,7 +151,8 @@ class TreeNode {
   void send_reports();
 
   // Hanging (tree_links.cc).
-  Task<Result<void>> accept(Listener& listener);
+  void on_connection(std::unique_ptr<Stream> stream) override;
+  void on_accept_failed(const Error& why) override;
   Task<void> greet_child(std::unique_ptr<Stream> stream);
   Task<void> hang();
   Task<Result<void>> hang_below(tree::Place place);

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "world/scope.h"
+
 namespace tutti {
 
 std::string Exit::text() const {
@@ -26,5 +28,16 @@ Processes::Spawns Processes::spawn_all(std::span<const SpawnOptions* const> all)
   }
   return spawns;
 }
+
+namespace {
+
+Task<void> wait_for(Process& process, ExitTaker& taker) {
+  auto exit = co_await process.wait();
+  if (exit) taker.on_exit(*exit);
+}
+
+}  // namespace
+
+void Process::tell_exit(ExitTaker& taker, Scope& scope) { scope.spawn(wait_for(*this, taker)); }
 
 }  // namespace tutti

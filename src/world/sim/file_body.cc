@@ -66,9 +66,7 @@ void FileBody::Open::sync_part(uint64_t size) {
 
 // All of one that is not open.
 std::string FileBody::rested() const {
-  std::string all = synced_.text();
-  if (added_ != nullptr) all += *added_;
-  return all;
+  return synced_.text() + added_.text();
 }
 
 FileBody::Open& FileBody::open() {
@@ -82,7 +80,7 @@ FileBody::Open& FileBody::open() {
     open_->changed(synced_.size(), size_);
   }
   synced_ = AlikeBytes();
-  added_.reset();
+  added_ = AlikeBytes();
   return *open_;
 }
 
@@ -90,10 +88,8 @@ FileBody::Open& FileBody::open() {
 bool FileBody::append(Bytes bytes) {
   if (open_ != nullptr || space_->pool == nullptr || size_ + bytes.size() > kSmallFile)
     return false;
-  if (added_ == nullptr) added_ = std::make_unique<std::string>();
-  // Of these there are many: no more room than it needs.
-  added_->reserve(added_->size() + bytes.size());
-  added_->append(as_text(bytes));
+  const std::string all = added_.text().append(as_text(bytes));
+  added_ = AlikeBytes(*space_->pool, as_bytes(all));
   space_->used += bytes.size();
   size_ += bytes.size();
   return true;
@@ -165,7 +161,7 @@ Result<std::unique_ptr<Mapping>> FileBody::map(uint64_t offset, uint64_t size, b
 
 uint64_t FileBody::unsynced_bytes() const {
   if (open_ != nullptr) return open_->unsynced.end - open_->unsynced.begin;
-  return added_ == nullptr ? 0 : added_->size();
+  return added_.size();
 }
 
 // From here on it is as what was synced.
@@ -175,13 +171,13 @@ void FileBody::rest() {
   const std::string all =
       open_ == nullptr ? rested() : std::string(as_text({open_->data.get(), size_}));
   synced_ = AlikeBytes(*space_->pool, as_bytes(all));
-  added_.reset();
+  added_ = AlikeBytes();
   open_.reset();
 }
 
 void FileBody::sync() {
   if (open_ == nullptr) {
-    if (added_ != nullptr) rest();
+    if (!added_.empty()) rest();
     return;
   }
   Open& open = *open_;

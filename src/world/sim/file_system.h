@@ -78,19 +78,22 @@ class FileBody {
 
   std::shared_ptr<DiskSpace> space_;
   uint64_t size_ = 0;
-  AlikeBytes synced_;                   // while it is not open
-  std::unique_ptr<std::string> added_;  // since then, to what was synced
+  AlikeBytes synced_;  // while it is not open
+  AlikeBytes added_;   // since then, to what was synced
   std::unique_ptr<Open> open_;
 };
 
 struct DiskNode;
 using DiskNodePtr = std::shared_ptr<DiskNode>;
 
+// One copy of each name that is used on any disk of this thread, for good: they are few.
+const std::string* shared_name(const std::string& name);
+
 // The names in a directory, and what they name now and after a loss of power.
 class DiskNames {
  public:
   struct Entry {
-    std::string name;
+    const std::string* name;
     DiskNodePtr now;     // or nullptr
     DiskNodePtr synced;  // or nullptr
   };
@@ -132,12 +135,14 @@ class FileSystem {
  private:
   struct Name {
     DiskNodePtr directory;
-    std::string name;
+    const std::string* name;
   };
-  // What one call did to names: all of it survives, or nothing.
+  // What one call did to a name, and to the one before it if it is of the same call: all of it
+  // survives, or nothing.
   struct Change {
-    std::vector<Name> names;
-    std::vector<DiskNodePtr> nodes;  // nullptr: the name was removed
+    Name name;
+    DiskNodePtr node;  // nullptr: the name was removed
+    bool of_same_call = false;
   };
   Result<Name> locate(const std::string& path) const;
   void apply(Change change);
