@@ -32,6 +32,7 @@ TEST_CASE("the same seed gives the same events, whatever the memory looks like")
   std::set<uint64_t> hashes;
   std::vector<std::unique_ptr<std::byte[]>> junk;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    CAPTURE(seed);
     const Outcome first = run_seed(seed);
     // Other addresses for everything in the second run.
     for (uint64_t i = 0; i < 50; ++i)

@@ -260,6 +260,12 @@ bool ControlPages::change(tutti_control_page& page, const ControlChange& change,
   return complete;
 }
 
+void ControlPages::tell_lifeline(uint64_t offset, uint32_t seen, WakeTaker& taker, uint64_t tag,
+                                 Scope& strands) const {
+  const uint64_t word = offset + offsetof(tutti_control_page, lifeline);
+  world_.memory().tell_wake(*mapping_, word, seen, taker, tag, strands);
+}
+
 ControlPages::Busy ControlPages::apply(const ControlChange& change) {
   Busy busy;
   for (uint64_t offset = 0; offset < mapping_->bytes().size(); offset += kControlPageBytes) {

@@ -55,6 +55,10 @@ class ControlPages {
   // After find(), for whoever is done with it: there may be very many pages that nobody looks at.
   void rest() const { mapping_->rest(); }
 
+  // Memory::tell_wake() of the lifeline of the page there, when it is no longer as it was seen.
+  void tell_lifeline(uint64_t offset, uint32_t seen, WakeTaker& taker, uint64_t tag,
+                     Scope& strands) const;
+
   // Offsets of the pages that were busy: retry with these, and steal when patience has ended.
   using Busy = std::vector<uint64_t>;
   Busy apply(const ControlChange& change);

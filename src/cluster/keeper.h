@@ -36,7 +36,7 @@ struct KeeperOptions {
 // ranks is left when it returns; the error says what could not be ended.
 Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller);
 
-class Keeper final : private ConnectionTaker, private RankWatcher {
+class Keeper final : private ConnectionTaker, private RankWatcher, private WakeTaker {
  public:
   Keeper(World& world, KeeperOptions options);
 
@@ -113,7 +113,8 @@ class Keeper final : private ConnectionTaker, private RankWatcher {
   Result<const HeldArena*> heap_beside(const HeldArena* pages);
   HeldArena* find_arena(const std::string& name);
   void on_rank_exit(HeldRank& held, const Exit& exit) override;
-  Task<void> watch_lifeline(RankName name, pid_t pid);
+  void watch_lifeline(HeldRank& held);
+  void on_wake(uint64_t pid) override;
   void end_lifeline(const HeldRank& held);
   bool lacked_memory(const HeldRank& held, const Exit& exit);
   void look_at_memory();

@@ -102,7 +102,7 @@ TEST_CASE("a rank that returns 0 is not dead, one that returns another code is")
 // A program that a rank executes, or a thread that ends, breaks the line of a rank that lives.
 Task<void> broken_line(Kept& kept) {
   auto pages = co_await make_pages(kept, 2);
-  keeper::Spawn spawn = with_pages(job(kept, "sleep", 2));
+  keeper::Spawn spawn = with_pages(gang(kept, "sleep", 2));
   co_await start(kept, std::move(spawn));
   auto& line = reinterpret_cast<std::atomic<uint32_t>&>(pages->find(kControlPageBytes)->lifeline);
   for (const uint32_t held : {0x80000007U, TUTTI_CONTROL_LIFELINE_BROKEN, 0U, 0x80000008U}) {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <forward_list>
 
 #include "world/sim/simulator.h"
 
@@ -33,6 +34,10 @@ class Arena {
     std::free(data_);
     data_ = nullptr;
   }
+  // Only what is used is anywhere.
+  bool has_at(const std::byte* place, uint64_t offset) const {
+    return data_ != nullptr && place == data_ + offset;
+  }
 
  private:
   static constexpr uint64_t kSmall = 16 << 10;  // so much is compared in a microsecond or two
@@ -43,9 +48,23 @@ class Arena {
   uint32_t users_ = 0;
 };
 
-namespace {
+// Of a word in a mapping, which has it until it is told: nobody waits.
+class SimMemory::Watch final : public ListNode {
+ public:
+  Watch(ArenaMapping& mapping, uint64_t offset, WakeTaker& taker, uint64_t tag)
+      : mapping_(mapping), offset_(offset), taker_(taker), tag_(tag) {}
+  bool watches(const std::atomic<uint32_t>& word) const;
+  // Leaves the mapping and tells; it is gone then.
+  void tell();
 
-class ArenaMapping final : public Mapping {
+ private:
+  ArenaMapping& mapping_;
+  uint64_t offset_;
+  WakeTaker& taker_;
+  uint64_t tag_;
+};
+
+class SimMemory::ArenaMapping final : public Mapping {
  public:
   // Of an arena that is in use for it.
   ArenaMapping(std::shared_ptr<Arena> arena, uint64_t offset, MutableBytes bytes)
@@ -57,13 +76,37 @@ class ArenaMapping final : public Mapping {
     bytes_ = {static_cast<std::byte*>(nullptr), bytes_.size()};
     arena_->leave();
   }
+  bool has_at(const std::atomic<uint32_t>& word, uint64_t offset) const {
+    return arena_->has_at(reinterpret_cast<const std::byte*>(&word), offset_ + offset);
+  }
+  Watch& watch(uint64_t offset, WakeTaker& taker, uint64_t tag) const {
+    auto& self = const_cast<ArenaMapping&>(*this);
+    return watches_.emplace_front(self, offset, taker, tag);
+  }
+  void forget(const Watch& told) {
+    watches_.remove_if([&](const Watch& one) { return &one == &told; });
+  }
 
  private:
   void wake() const override { bytes_ = {arena_->use() + offset_, bytes_.size()}; }
 
   std::shared_ptr<Arena> arena_;
   uint64_t offset_;
+  mutable std::forward_list<Watch> watches_;
 };
+
+bool SimMemory::Watch::watches(const std::atomic<uint32_t>& word) const {
+  return mapping_.has_at(word, offset_);
+}
+
+void SimMemory::Watch::tell() {
+  WakeTaker& taker = taker_;
+  const uint64_t tag = tag_;
+  mapping_.forget(*this);
+  taker.on_wake(tag);
+}
+
+namespace {
 
 Result<std::shared_ptr<Arena>> arena_of(SimHost& host, const Handle& handle) {
   TRY(OpenThing thing, host.handles().find(handle));
@@ -146,6 +189,25 @@ void SimMemory::wake_all(std::atomic<uint32_t>& word) {
     if (wait->waits_on(word)) wait->woken();
     wait = next;
   }
+  // Who is told may watch again.
+  List<Watch> told;
+  for (Watch* watch = watches_.first(); watch != nullptr;) {
+    Watch* next = watches_.next(*watch);
+    if (watch->watches(word)) {
+      watch->unlink();
+      told.push_back(*watch);
+    }
+    watch = next;
+  }
+  while (!told.empty()) told.front().tell();
+}
+
+void SimMemory::tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected,
+                          WakeTaker& taker, uint64_t tag, Scope& scope) {
+  const bool changed = word_at(mapping, offset).load() != expected;
+  if (changed || TUTTI_FAULT(host_, "sim memory: a coroutine waits"))
+    return Memory::tell_wake(mapping, offset, expected, taker, tag, scope);
+  watches_.push_back(static_cast<const ArenaMapping&>(mapping).watch(offset, taker, tag));
 }
 
 }  // namespace tutti

@@ -40,6 +40,9 @@ class SimStream final : public Stream {
   void set_peer_credentials(Credentials credentials);
 
   void serve(ByteTaker& taker, Scope& scope, Clock* clock) override;
+  void forget_taker(const ByteTaker& taker) {
+    if (taker_ == &taker) taker_ = nullptr;
+  }
   Result<void> shutdown_write() override;
   Result<Credentials> peer_credentials() const override;
   bool try_read(Read& read) override;
@@ -127,9 +130,14 @@ class SimStream final : public Stream {
 class AdoptedStream final : public Stream {
  public:
   explicit AdoptedStream(std::shared_ptr<SimStream> inner) : inner_(std::move(inner)) {}
+  // The stream may live on: what comes is for others then.
+  ~AdoptedStream() override {
+    if (taker_ != nullptr) inner_->forget_taker(*taker_);
+  }
   const std::shared_ptr<SimStream>& inner() const { return inner_; }
 
   void serve(ByteTaker& taker, Scope& scope, Clock* clock) override {
+    taker_ = &taker;
     inner_->serve(taker, scope, clock);
   }
   Result<void> shutdown_write() override { return inner_->shutdown_write(); }
@@ -144,6 +152,7 @@ class AdoptedStream final : public Stream {
   void withdraw_write(Write& write) override { inner_->withdraw_write(write); }
 
   std::shared_ptr<SimStream> inner_;
+  const ByteTaker* taker_ = nullptr;
 };
 
 }  // namespace tutti

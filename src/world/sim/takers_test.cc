@@ -4,6 +4,9 @@
 #include <csignal>
 #include <string>
 
+#include "world/scope.h"
+#include "world/sim/handles.h"
+#include "world/sim/process.h"
 #include "world/sim/simulator.h"
 
 namespace tutti {
@@ -72,6 +75,49 @@ TEST_CASE("a taker gets all that comes, also what came before it, and every end 
   }
 }
 
+class Listening final : public ByteTaker {
+ public:
+  void on_bytes(Bytes bytes, std::vector<Handle>) override { heard += as_text(bytes); }
+  void on_end(Result<void>) override {}
+  std::string heard;
+};
+
+Task<Result<void>> write_to(Stream& stream, std::string_view text) {
+  const Bytes bytes = as_bytes(text);
+  co_return co_await stream.write(bytes);
+}
+
+// As agents that follow each other read what a process prints.
+TEST_CASE("a pipe that somebody else holds too is read by who comes after its taker") {
+  Simulator sim({.hosts = 1});
+  SimHost& host = sim.host(0);
+  auto pipe = host.processes().pipe();
+  REQUIRE(pipe);
+  auto writer = host.network().adopt(std::move(pipe->writer));
+  REQUIRE(writer);
+  const auto print = [&](std::string_view text) {
+    REQUIRE(sim.run(write_to(**writer, text), 1s));
+    sim.run_for(1ms);
+  };
+  auto first = std::make_unique<Listening>();
+  auto thing = host.handles().find(pipe->reader);
+  REQUIRE(thing);
+  auto reader = host.network().adopt(host.handles().add(std::move(*thing)));
+  REQUIRE(reader);
+  (*reader)->serve(*first, host.scope(), &host.clock());
+  print("one");
+  CHECK(first->heard == "one");
+  reader->reset();
+  first.reset();
+  print("two");
+  Listening second;
+  reader = host.network().adopt(std::move(pipe->reader));
+  REQUIRE(reader);
+  (*reader)->serve(second, host.scope(), &host.clock());
+  print("three");
+  CHECK(second.heard == "twothree");
+}
+
 class Mourner final : public ExitTaker {
  public:
   void on_exit(const Exit& exit) override { exits.push_back(exit.signal); }
@@ -136,6 +182,47 @@ TEST_CASE("memory that rests is as it was, for everybody who maps it") {
     CHECK((*one)->bytes().size() == 2048);
     CHECK(std::ranges::count((*one)->bytes(), std::byte{0}) == 2046);
   }
+}
+
+class Woken final : public WakeTaker {
+ public:
+  void on_wake(uint64_t tag) override { tags.push_back(tag); }
+  std::vector<uint64_t> tags;
+};
+
+TEST_CASE("who watches a word is told once that it was woken, also of memory that rests") {
+  Simulator sim({.hosts = 1});
+  SimHost& host = sim.host(0);
+  Memory& memory = host.memory();
+  auto arena = memory.create_arena("words", 2048);
+  REQUIRE(arena);
+  auto ours = memory.map(*arena, 0, 2048, true);
+  auto theirs = memory.map(*arena, 1024, 1024, true);
+  REQUIRE(ours);
+  REQUIRE(theirs);
+  Woken woken;
+  memory.tell_wake(**ours, 1028, 0, woken, 7, host.scope());
+  memory.tell_wake(**ours, 1032, 0, woken, 8, host.scope());
+  (*ours)->rest();
+  (*theirs)->rest();
+  const auto wake = [&](uint64_t offset) {
+    auto& word = reinterpret_cast<std::atomic<uint32_t>&>((*theirs)->bytes()[offset]);
+    ++word;
+    memory.wake_all(word);
+    (*theirs)->rest();
+    sim.run_for(1ms);
+  };
+  wake(0);
+  CHECK(woken.tags.empty());
+  wake(4);
+  wake(4);
+  CHECK(woken.tags == std::vector<uint64_t>{7});
+  memory.tell_wake(**ours, 1028, 0, woken, 9, host.scope());  // it has changed already
+  sim.run_for(1ms);
+  CHECK(woken.tags == std::vector<uint64_t>{7, 9});
+  ours->reset();
+  wake(8);
+  CHECK(woken.tags == std::vector<uint64_t>{7, 9});
 }
 
 }  // namespace
