@@ -127,7 +127,8 @@ void ClusterStage::set_programs() {
   const auto stage = shared_from_this();
   sim_.set_process("keeper", keeper_program);
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
-  sim_.set_process("worker", [stage](SimProcess& process) { return stage->live_and_work(process); });
+  sim_.set_process("worker",
+                   [stage](SimProcess& process) { return stage->live_and_work(process); });
   sim_.set_process("python",
                    [stage](SimProcess& process) { return stage->python_program(process); });
   sim_.set_program([stage](SimHost& host) {

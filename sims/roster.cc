@@ -38,8 +38,9 @@ TreeOptions Roster::options(NodeId node) const {
 }
 
 std::unique_ptr<wire::Seals> Roster::seals(SimHost& host) const {
-  return wire::make_sim_seals(host, [&host] { return claim_of(host.index()); },
-                              [&host] { host.charge(host.simulator().costs().handshake_ns); });
+  return wire::make_sim_seals(
+      host, [&host] { return claim_of(host.index()); },
+      [&host] { host.charge(host.simulator().costs().handshake_ns); });
 }
 
 }  // namespace tutti::sims

@@ -26,11 +26,10 @@ size_t take_number(Bytes& from) {
 
 // How many bytes are the same from `at` on.
 size_t same_from(Bytes a, Bytes b, size_t at) {
-  return static_cast<size_t>(
-      std::mismatch(a.begin() + static_cast<ptrdiff_t>(at), a.end(),
-                    b.begin() + static_cast<ptrdiff_t>(at))
-          .first -
-      (a.begin() + static_cast<ptrdiff_t>(at)));
+  return static_cast<size_t>(std::mismatch(a.begin() + static_cast<ptrdiff_t>(at), a.end(),
+                                           b.begin() + static_cast<ptrdiff_t>(at))
+                                 .first -
+                             (a.begin() + static_cast<ptrdiff_t>(at)));
 }
 
 // Runs that differ, each behind the number of equal bytes before it and its own. Gives up when they
@@ -67,9 +66,7 @@ struct AlikeBytes::Kept {
   std::byte* runs() { return reinterpret_cast<std::byte*>(this) + kHeader; }
 };
 
-AlikePool::~AlikePool() {
-  TUTTI_ASSERT(by_size_.empty(), "a pool outlives what is kept in it");
-}
+AlikePool::~AlikePool() { TUTTI_ASSERT(by_size_.empty(), "a pool outlives what is kept in it"); }
 
 size_t AlikePool::models() const {
   size_t models = 0;

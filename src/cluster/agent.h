@@ -174,7 +174,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, uint64_t> ended_;  // the last epoch of jobs that were here
   std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
   using Terms = std::map<uint64_t, uint32_t>;  // by job
-  OnDemand<Terms> past_terms_;    // the last in which we coordinated jobs, until then
+  OnDemand<Terms> past_terms_;                 // the last in which we coordinated jobs, until then
   OnDemand<Terms> logged_terms_;  // of old appointments, the last that we complained of
   std::vector<std::unique_ptr<KeeperSession>> keepers_;
   std::vector<KeeperSession*> idle_keepers_;

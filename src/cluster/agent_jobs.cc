@@ -60,9 +60,8 @@ HostJob& Agent::add_job(uint64_t job) {
   auto made = std::make_unique<HostJob>(*this, job);
   HostJob& added = *made;
   if (exchange_server_ == nullptr) {
-    exchange_server_ =
-        std::make_unique<ExchangeServer>(world_, *strands_,
-                                         [this](uint64_t id) { return find_job(id); });
+    exchange_server_ = std::make_unique<ExchangeServer>(
+        world_, *strands_, [this](uint64_t id) { return find_job(id); });
     strands_->spawn(exchange_server_->serve(exchange_socket(false)));
   }
   jobs_.emplace(job, std::move(made));
@@ -139,8 +138,8 @@ Task<Result<void>> Agent::append_to_log(const std::string& bytes) {
 }
 
 Task<Result<void>> Agent::too_long_for_log(size_t bytes) {
-  const Error why(Code::invalid, fmt::format("a record of {} bytes, and {} are allowed", bytes,
-                                             kMaxEventBytes));
+  const Error why(Code::invalid,
+                  fmt::format("a record of {} bytes, and {} are allowed", bytes, kMaxEventBytes));
   log_failed(why);
   co_return fail(why);
 }

@@ -338,13 +338,13 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
-  bool noticed_ = false;                     // whoever ends from now on does so because we asked
-  bool in_log_ = false;                      // the obeyed directive, for the next agent
+  bool noticed_ = false;                       // whoever ends from now on does so because we asked
+  bool in_log_ = false;                        // the obeyed directive, for the next agent
   std::unique_ptr<std::string> reset_answer_;  // empty: clean
-  std::string left_behind_;                  // what cannot be ended; empty: nothing
-  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
-  bool was_left_ = false;                    // the head was told that something is
-  bool released_ = false;                    // the head knows that nothing is left
+  std::string left_behind_;                    // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;                // what was told to end and still runs is stuck then
+  bool was_left_ = false;                      // the head was told that something is
+  bool released_ = false;                      // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;

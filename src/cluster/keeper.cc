@@ -103,8 +103,7 @@ void Keeper::on_connection(std::unique_ptr<Stream> stream) {
 }
 
 Task<std::unique_ptr<Stream>> Keeper::next_controller() {
-  const Instant patience =
-      keeps_nothing() ? world_.clock().now() + kIdlePatience : Instant(kNever);
+  const Instant patience = keeps_nothing() ? world_.clock().now() + kIdlePatience : Instant(kNever);
   while (controllers_.empty()) {
     if (world_.clock().now() >= patience) leaving_ = true;
     if (leaving_) co_return nullptr;

@@ -7,8 +7,9 @@
 //
 // Messages arrive in order, whole, and once, or the courier ends; nobody is told which were lost.
 // A message goes out at once where the stream takes it; what it does not take is queued and goes
-// out in one write, by a strand that lives only while there is something to send. Handshake, hello and frames are those of a Connection
-// (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of long ones.
+// out in one write, by a strand that lives only while there is something to send. Handshake, hello
+// and frames are those of a Connection (docs/wire.md); `message` frames carry messages, `data`
+// frames the earlier pieces of long ones.
 #pragma once
 
 #include <memory>
@@ -84,7 +85,8 @@ class Courier final : private DataSink, private ByteTaker {
     bool busy = false;
   };
 
-  // While a part of something has come, of a sealed stream always: there are millions of quiet ones.
+  // While a part of something has come, of a sealed stream always: there are millions of quiet
+  // ones.
   std::unique_ptr<FrameReader> reader_;
   Link link_;
   std::unique_ptr<Waiting> waiting_;

@@ -81,10 +81,10 @@ class Strand final {
   static thread_local constinit Strand* current_;
 
   std::coroutine_handle<> root_;
-  Scope* scope_;                      // the scope that owns this strand
-  Waiter* waiting_ = nullptr;         // what the strand is suspended on; a Start at first
+  Scope* scope_;                       // the scope that owns this strand
+  Waiter* waiting_ = nullptr;          // what the strand is suspended on; a Start at first
   std::coroutine_handle<> innermost_;  // which of its coroutines waits there
-  Scope* innermost_scope_ = nullptr;  // scopes open in this strand, a stack
+  Scope* innermost_scope_ = nullptr;   // scopes open in this strand, a stack
   Strand* previous_sibling_ = nullptr;
   Strand* next_sibling_ = nullptr;
   uint16_t shields_ = 0;

@@ -17,8 +17,8 @@ const std::atomic<uint32_t>& Memory::word_at(const Mapping& mapping, uint64_t of
   return *reinterpret_cast<const std::atomic<uint32_t>*>(mapping.bytes().data() + offset);
 }
 
-void Memory::tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected,
-                       WakeTaker& taker, uint64_t tag, Scope& scope) {
+void Memory::tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected, WakeTaker& taker,
+                       uint64_t tag, Scope& scope) {
   scope.spawn(wait_for(*this, word_at(mapping, offset), expected, taker, tag));
 }
 

@@ -16,7 +16,7 @@ class Room {
   void used(size_t count) {
     const bool small = size_ > kLeastRoom && count <= size_ / 4;
     small_reads_ = small ? small_reads_ + 1 : 0;
-    if (small_reads_ == kSmallReads) resize(size_ / 4);
+    if (small_reads_ == kSmallReads) resize(kLeastRoom);
     if (count == size_ && size_ < kMostRoom) resize(4 * size_);
   }
 

@@ -60,14 +60,11 @@ void FileBody::Open::sync_part(uint64_t size) {
   synced->resize(size);
   const uint64_t end = std::min(unsynced.end, size);
   if (unsynced.begin < end)
-    std::memcpy(synced->data() + unsynced.begin, data.get() + unsynced.begin,
-                end - unsynced.begin);
+    std::memcpy(synced->data() + unsynced.begin, data.get() + unsynced.begin, end - unsynced.begin);
 }
 
 // All of one that is not open.
-std::string FileBody::rested() const {
-  return synced_.text() + added_.text();
-}
+std::string FileBody::rested() const { return synced_.text() + added_.text(); }
 
 FileBody::Open& FileBody::open() {
   if (open_ != nullptr) return *open_;
@@ -209,8 +206,7 @@ void FileBody::crash(Random& luck) {
   if (now.synced != nullptr) survived = std::move(*now.synced);
   survived.resize(size);
   const uint64_t first = now.differs.begin / kSectorBytes;
-  const uint64_t end =
-      (std::min({now.differs.end, size_, size}) + kSectorBytes - 1) / kSectorBytes;
+  const uint64_t end = (std::min({now.differs.end, size_, size}) + kSectorBytes - 1) / kSectorBytes;
   const uint64_t whole = mode == prefix && end > first ? first + luck.below(end - first + 1) : end;
   for (uint64_t sector = first; sector < end && mode != lose; ++sector) {
     if (mode == prefix && sector >= whole) break;

@@ -191,8 +191,8 @@ Result<void> FileSystem::sync_directory(const std::string& path) {
 }
 
 void FileSystem::crash(Random& luck) {
-  const auto in_all = static_cast<uint64_t>(
-      std::ranges::count(unsynced_, false, &Change::of_same_call));
+  const auto in_all =
+      static_cast<uint64_t>(std::ranges::count(unsynced_, false, &Change::of_same_call));
   uint64_t calls = luck.below(in_all + 1);
   if (calls < in_all) TUTTI_PROBE("sim disk: a crash undid a change of names");
   for (const Change& change : unsynced_) {

@@ -202,11 +202,20 @@ void SimMemory::wake_all(std::atomic<uint32_t>& word) {
   while (!told.empty()) told.front().tell();
 }
 
+namespace {
+
+Task<void> tell_soon(WakeTaker& taker, uint64_t tag) {
+  taker.on_wake(tag);
+  co_return;
+}
+
+}  // namespace
+
+// No coroutine may wait on the word itself: it is elsewhere when the mapping has rested.
 void SimMemory::tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected,
                           WakeTaker& taker, uint64_t tag, Scope& scope) {
   const bool changed = word_at(mapping, offset).load() != expected;
-  if (changed || TUTTI_FAULT(host_, "sim memory: a coroutine waits"))
-    return Memory::tell_wake(mapping, offset, expected, taker, tag, scope);
+  if (changed) return scope.spawn(tell_soon(taker, tag));
   watches_.push_back(static_cast<const ArenaMapping&>(mapping).watch(offset, taker, tag));
 }
 

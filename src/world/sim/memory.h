@@ -1,6 +1,6 @@
 // Memory shared by the processes of a simulated host: plain memory of the simulator. Arenas live
-// while a handle or mapping refers to them, and end with a crash of their host. A small one of which
-// all mappings rest is kept as what differs from those of other hosts.
+// while a handle or mapping refers to them, and end with a crash of their host. A small one of
+// which all mappings rest is kept as what differs from those of other hosts.
 #pragma once
 
 #include "world/memory.h"

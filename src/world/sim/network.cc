@@ -57,9 +57,7 @@ std::vector<std::string> HostPorts::sockets_in(std::string_view folder) const {
   return names;
 }
 
-void HostPorts::release(const SimListener& listener) {
-  std::erase(listeners_, &listener);
-}
+void HostPorts::release(const SimListener& listener) { std::erase(listeners_, &listener); }
 
 // ---- Listening ----
 

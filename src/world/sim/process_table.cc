@@ -105,8 +105,7 @@ void ProcessTable::ended(pid_t pid, const Exit& exit) {
   process.reset();
   std::erase(subreapers_, pid);
   orphan_children(pid);
-  if (!entry.owned && entry.parent == kFirstPid && !is_subreaper(kFirstPid))
-    entries_.erase(pid);
+  if (!entry.owned && entry.parent == kFirstPid && !is_subreaper(kFirstPid)) entries_.erase(pid);
   for (Until* waiting = waiting_.first(); waiting != nullptr;) {
     Until* next = waiting_.next(*waiting);
     if (waiting->holds()) waiting->wake();
