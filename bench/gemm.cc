@@ -1,6 +1,7 @@
 // Multiplies matrices with as many threads as asked for, ours or OpenBLAS's, or only multiplies and
 // adds numbers in registers, which is the most that can be had:
-//   bench_gemm ours|openblas|peak THREADS
+//   bench_gemm ours|panels|avx2|avx512|openblas|peak THREADS
+// where the names of kernels are ours, for that kind of processor; with panels B is packed before.
 // Each line "M N K A_TRANSPOSED B_TRANSPOSED MILLISECONDS" of its input is answered with GFLOP/s,
 // the median over the calls that fit into that time.
 #include "kernels/gemm.h"
@@ -17,10 +18,12 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/gemm_panel.h"
 #include "measure.h"
 
 namespace {
@@ -38,8 +41,31 @@ struct Shape {
 constexpr int64_t kBytesOfAllSets = 64 << 20;
 constexpr int64_t kMostSets = 8;
 
+// Memory in huge pages, as the executor has it.
+class Pages {
+ public:
+  void hold(size_t bytes) {
+    if (bytes <= bytes_) return;
+    bytes_ = (bytes + kHuge - 1) / kHuge * kHuge;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kHuge, bytes_)));
+    madvise(data_.get(), bytes_, MADV_HUGEPAGE);
+  }
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  static constexpr size_t kHuge = 2 << 20;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+
+  size_t bytes_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 struct Operands {
   std::vector<float> a, b, c;
+  Pages panel;
+  std::optional<bool> packed;  // of which B: transposed or not
 
   explicit Operands(const Shape& shape)
       : a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n) {
@@ -98,39 +124,20 @@ class Team {
   std::atomic<int> done_ = 0;
 };
 
-// Memory in huge pages, as the executor has it.
-class Pages {
- public:
-  void hold(size_t bytes) {
-    if (bytes <= bytes_) return;
-    bytes_ = (bytes + kHuge - 1) / kHuge * kHuge;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kHuge, bytes_)));
-    madvise(data_.get(), bytes_, MADV_HUGEPAGE);
-  }
-  std::byte* data() const { return data_.get(); }
-
- private:
-  static constexpr size_t kHuge = 2 << 20;
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-
-  size_t bytes_ = 0;
-  std::unique_ptr<std::byte, Free> data_;
-};
-
 class Ours {
  public:
-  explicit Ours(int threads) : threads_(threads), team_(threads), workspaces_(threads) {}
+  explicit Ours(int threads, bool with_panels = false)
+      : threads_(threads), with_panels_(with_panels), team_(threads), workspaces_(threads) {}
 
   void multiply(const Shape& s, Operands& o) {
-    const tutti::Gemm product{.m = s.m,
-                              .n = s.n,
-                              .k = s.k,
-                              .a = {o.a.data(), s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
-                              .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
-                              .c = o.c.data(),
-                              .c_row_stride = s.n};
+    tutti::Gemm product{.m = s.m,
+                        .n = s.n,
+                        .k = s.k,
+                        .a = {o.a.data(), s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
+                        .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
+                        .c = o.c.data(),
+                        .c_row_stride = s.n};
+    if (with_panels_) product.panel = panel_of(product, s, o);
     shared_.hold(tutti::gemm_shared_bytes(product));
     for (Pages& workspace : workspaces_) workspace.hold(tutti::gemm_workspace_bytes(product));
     for (int phase = 0; phase < tutti::gemm_phases(product); ++phase) {
@@ -143,11 +150,26 @@ class Ours {
   }
 
  private:
+  static const float* panel_of(const tutti::Gemm& product, const Shape& s, Operands& o) {
+    o.panel.hold(tutti::gemm_panel_bytes(s.n, s.k));
+    auto* packed = reinterpret_cast<float*>(o.panel.data());
+    if (o.packed != s.b_transposed)
+      tutti::gemm_pack_panel({product.b, s.n, s.k, packed}, {0, s.k, 0, s.n});
+    o.packed = s.b_transposed;
+    return packed;
+  }
+
   int threads_;
+  bool with_panels_;
   Team team_;
   tutti::Turns turns_;
   Pages shared_;
   std::vector<Pages> workspaces_;
+};
+
+class OursWithPanels : public Ours {
+ public:
+  explicit OursWithPanels(int threads) : Ours(threads, true) {}
 };
 
 // By its C interface, loaded when asked for: nothing of ours links it.
@@ -232,7 +254,7 @@ class Peak {
 template <typename Side>
 double gflops(Side& side, int threads, const Shape& shape, std::vector<Operands>& sets) {
   const auto clock_ns = threads == 1 ? cpu_ns : now_ns;
-  side.multiply(shape, sets[0]);
+  for (Operands& set : sets) side.multiply(shape, set);
   std::vector<double> seconds;
   const uint64_t end = now_ns() + static_cast<uint64_t>(shape.milliseconds * 1e6);
   do {
@@ -270,7 +292,13 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string side = argv[1];
   const int threads = std::atoi(argv[2]);
+  for (const char* kernel : tutti::gemm_kernels()) {
+    if (side != kernel) continue;
+    tutti::use_gemm_kernel(kernel);
+    serve<Ours>(threads);
+  }
   if (side == "ours") serve<Ours>(threads);
+  if (side == "panels") serve<OursWithPanels>(threads);
   if (side == "openblas") serve<OpenBlas>(threads);
   if (side == "peak") serve<Peak>(threads);
 }

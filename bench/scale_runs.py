@@ -18,12 +18,15 @@ class Run:
     peak_bytes: int
 
 
-def run_scale(hosts: int, *scales: str) -> Run:
-    """One run; `scales` are entries of the cost table that are multiplied, as "send_ns=2"."""
+def run_scale(hosts: int, *scales: str, settings: tuple[str, ...] = ()) -> Run:
+    """One run; `scales` are entries of the cost table that are multiplied, as "send_ns=2", and
+    `settings` the scenario's own, as "launch_only=1"."""
     tutti = build("tutti") / "tutti"
     words = [tutti, "sim", "scale", "--hosts", str(hosts), "--json"]
     for scale in scales:
         words += ["--scale", scale]
+    for setting in settings:
+        words += ["--set", setting]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.read()

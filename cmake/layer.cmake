@@ -20,12 +20,22 @@ if(TUTTI_SANITIZE STREQUAL "thread")
   set(tutti_test_options --source-file-exclude=*_sim_test.cc)  # what is simulated has one thread
 endif()
 
-# The standard headers every file uses anyway, parsed once for all layers. Lint compiles without
-# it, so that a header that leans on this list is found out.
-add_library(tutti_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
-target_precompile_headers(tutti_pch PRIVATE
+# The standard headers every file uses anyway, parsed once for all layers, and once more for all
+# tests. A rule of tools/tidy.py finds files that lean on this list.
+set(tutti_pch_headers
   <algorithm> <array> <chrono> <coroutine> <deque> <expected> <fmt/format.h> <functional> <map>
   <memory> <optional> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
+add_library(tutti_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_precompile_headers(tutti_pch PRIVATE ${tutti_pch_headers})
+
+# How tests are compiled. What an assertion's expression throws ends its test case, as elsewhere. Under
+# a sanitizer nothing is optimised: that takes half of the time, and they run quickly enough.
+add_library(tutti_test_flags INTERFACE)
+target_compile_definitions(tutti_test_flags INTERFACE DOCTEST_CONFIG_NO_TRY_CATCH_IN_ASSERTS)
+target_compile_options(tutti_test_flags INTERFACE $<$<CONFIG:Sanitize>:-O0>)
+add_library(tutti_test_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_link_libraries(tutti_test_pch PRIVATE tutti_test_flags)
+target_precompile_headers(tutti_test_pch PRIVATE ${tutti_pch_headers} <doctest/doctest.h>)
 
 add_library(tutti_doctest OBJECT ${PROJECT_SOURCE_DIR}/cmake/doctest.cc)
 
@@ -63,6 +73,7 @@ function(tutti_layer name)
 
   if(sources)
     add_library(${name} STATIC ${sources})
+    tutti_batches(${name} "${sources}")
     target_include_directories(${name} PUBLIC ${arg_ROOT} ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(${name} PUBLIC ${deps})
     target_precompile_headers(${name} REUSE_FROM tutti_pch)
@@ -93,12 +104,18 @@ endfunction()
 # Every test but base's may use the simulated world, whatever its layer.
 function(tutti_test name sources includes deps concurrent)
   add_executable(${name} EXCLUDE_FROM_ALL ${sources})
+  # These compile kernels, whose prefetches are constants only to an optimiser.
+  set(emulated ${sources})
+  list(FILTER emulated INCLUDE REGEX "_emulated_test\\.cc$")
+  set_source_files_properties(${emulated} PROPERTIES
+    COMPILE_OPTIONS $<$<CONFIG:Sanitize>:-O1> SKIP_PRECOMPILE_HEADERS ON)
+  tutti_batches(${name} "${sources}")
   target_include_directories(${name} PRIVATE ${includes})
   if(NOT name STREQUAL "base_test")
     list(APPEND deps $<TARGET_NAME_IF_EXISTS:world_sim>)
   endif()
-  target_link_libraries(${name} PRIVATE tutti_doctest ${deps})
-  target_precompile_headers(${name} REUSE_FROM tutti_pch)
+  target_link_libraries(${name} PRIVATE tutti_test_flags tutti_doctest ${deps})
+  target_precompile_headers(${name} REUSE_FROM tutti_test_pch)
   add_test(NAME ${name} COMMAND ${tutti_test_launcher} $<TARGET_FILE:${name}> ${tutti_test_options}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   add_dependencies(tests ${name})

@@ -266,8 +266,7 @@ Result<void> write_text(const RunConfig& config, const Text& text, const Trainer
   TRY(const auto decoder,
       Decoder::make([&](const DecodingShape& shape) { return gpt_logits(config.model, shape); },
                     [&](const Parameter& each) { return trainer.weights(each); },
-                    {.cache = {.sequences = 1, .places = config.context}}, host.team,
-                    host.compiler));
+                    {.cache = {.sequences = 1, .places = config.context}}, host.device));
   const Sampling sampling{.temperature = config.temperature,
                           .seed = static_cast<uint64_t>(config.seed)};
   Generation generation(*decoder, {.tokens = config.tokens, .sampling = sampling});

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
@@ -185,6 +186,14 @@ Task<Result<bool>> send_signal(Cluster& cluster, uint64_t job, std::string signa
   co_return true;
 }
 
+std::vector<std::string> labels_of(const cluster::JobInfo& job) {
+  std::vector<std::string> labels;
+  const bool one_gang = job.roles_size() == 1 && job.roles(0).kind() == job::Role::GANG;
+  for (uint32_t process = 0; !one_gang && process < job.processes(); ++process)
+    labels.push_back(cli::process_name(process, job));
+  return labels;
+}
+
 // What the command says at the end of a run: the job is watched once more, from its beginning.
 Task<Result<std::string>> make_verdict(Cluster& cluster, uint64_t job) {
   auto info = co_await ask_info(cluster, job);
@@ -200,10 +209,7 @@ Task<Result<std::string>> make_verdict(Cluster& cluster, uint64_t job) {
   auto over = co_await ask_info(cluster, job);
   if (!over) co_return fail(std::move(over).error());
   report.elapsed = Duration(over->ended_unix_ns() - over->submitted_unix_ns());
-  VerdictOptions style;
-  const bool one_gang = over->roles_size() == 1 && over->roles(0).kind() == job::Role::GANG;
-  for (uint32_t process = 0; !one_gang && process < over->processes(); ++process)
-    style.labels.push_back(cli::process_name(process, *over));
+  const VerdictOptions style{.labels = labels_of(*over)};
   co_return verdict_text(report, printer.tails(), style);
 }
 
@@ -220,7 +226,19 @@ class Follower final : public cli::JobViewer {
   void on_ending(const GangReport&) override {}
   bool broken() const override { return false; }
   void print_notice(std::string_view) override {}
+  // Whoever waits for the next piece must not wait for the end of the job.
+  void on_denied(const Error& why) override {
+    denied = why;
+    if (scope != nullptr) scope->cancel();
+  }
+  void on_output_missing(const std::string& host, const RangeSet& processes,
+                         const Error& why) override {
+    missing.push_back(cli::missing_output_text(host, processes, labels, why));
+  }
 
+  std::vector<std::string> labels;   // of processes; none when they are ranks of one gang
+  std::vector<std::string> missing;  // of what it printed, in words
+  std::optional<Error> denied;
   Channel<Piece> pieces{kMostPieces};
   Channel<int> signals{1};
   Scope* scope = nullptr;  // while it follows
@@ -244,6 +262,7 @@ Task<Result<std::shared_ptr<Follower>>> begin_following(LoopThread& loop, Cluste
   auto info = co_await ask_info(cluster, job);
   if (!info) co_return fail(std::move(info).error());
   auto follower = std::make_shared<Follower>();
+  follower->labels = labels_of(*info);
   loop.spawn(follow(cluster, std::move(*info), follower));
   co_return follower;
 }
@@ -252,11 +271,16 @@ Task<Result<std::shared_ptr<Follower>>> begin_following(LoopThread& loop, Cluste
 Task<Result<std::vector<Piece>>> take_pieces(std::shared_ptr<Follower> follower) {
   std::vector<Piece> pieces;
   auto first = co_await follower->pieces.recv();
+  if (!first && follower->denied) co_return fail(*follower->denied);
   if (!first && first.error().code() == Code::unavailable) co_return pieces;
   if (!first) co_return fail(std::move(first).error());
   pieces.push_back(std::move(*first));
   while (auto next = follower->pieces.try_recv()) pieces.push_back(std::move(*next));
   co_return pieces;
+}
+
+Task<Result<std::vector<std::string>>> what_is_missing(std::shared_ptr<Follower> follower) {
+  co_return follower->missing;
 }
 
 Task<Result<bool>> stop_following(std::shared_ptr<Follower> follower) {
@@ -280,6 +304,11 @@ class Output {
       list.append(nb::make_tuple(piece.process, piece.stream == RankStream::output ? 1 : 2,
                                  nb::bytes(piece.bytes.data(), piece.bytes.size())));
     return list;
+  }
+  // What may not have come, when it is over.
+  std::vector<std::string> missing() {
+    return value_or_raise(loop_.call<std::vector<std::string>>(
+        [follower = follower_](World&) { return what_is_missing(follower); }));
   }
   void close() {
     (void)loop_.call<bool>([follower = follower_](World&) { return stop_following(follower); });
@@ -365,6 +394,7 @@ class Door {
 void bind_cluster(nb::module_& module) {
   nb::class_<Output>(module, "Output", "What a job prints, as tutti.cluster reads it.")
       .def("next", &Output::next)
+      .def("missing", &Output::missing)
       .def("close", &Output::close);
   nb::class_<Door>(module, "Door", "The cluster, as tutti.cluster uses it; answers are JSON.")
       .def(nb::init<>())

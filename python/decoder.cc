@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "raise.h"
+#include "run/cpu_device.h"
 #include "serve/generation.h"
 #include "train/weights_file.h"
 #include "world/real/native_compiler.h"
 #include "world/real/pages.h"
+#include "world/real/process_memory.h"
 #include "world/real/real_world.h"
 #include "world/real/thread_team.h"
 
@@ -72,7 +74,8 @@ class PythonDecoder {
  public:
   // Traced for one token at a time, and for a chunk of them.
   PythonDecoder(const Model& step, const Model& chunk, const std::string& weights,
-                int64_t sequences, int64_t places, int64_t chunk_size, int threads)
+                int64_t sequences, int64_t places, int64_t chunk_size, int threads,
+                bool keep_packed)
       : team_(threads), compiler_(tutti::make_native_compiler()) {
     const auto trace = [&](const tutti::DecodingShape& shape) -> Result<Model> {
       return shape.time == 1 ? step : chunk;
@@ -81,9 +84,11 @@ class PythonDecoder {
       const nb::gil_scoped_release others_may_run;
       tutti::RealWorld world;
       TRY_DO(world.run(weights_.read(world.disk(), weights, step.parameters)));
-      TRY(decoder_, tutti::Decoder::make(
-                        trace, [this](const Parameter& each) { return weights_.find(each); },
-                        {.cache = {sequences, places}, .chunk = chunk_size}, team_, *compiler_));
+      TRY(decoder_,
+          tutti::Decoder::make(
+              trace, [this](const Parameter& each) { return weights_.find(each); },
+              {.cache = {sequences, places}, .chunk = chunk_size, .keep_packed = keep_packed},
+              device_));
       return {};
     };
     const auto made = make();
@@ -133,6 +138,8 @@ class PythonDecoder {
  private:
   tutti::ThreadTeam team_;
   std::unique_ptr<tutti::NativeCompiler> compiler_;
+  tutti::RealProcessMemory memory_;
+  tutti::CpuDevice device_{team_, *compiler_, memory_};
   Weights weights_;
   std::unique_ptr<tutti::Decoder> decoder_;
   std::optional<tutti::Generation> generation_;
@@ -142,10 +149,11 @@ class PythonDecoder {
 
 void bind_decoder(nb::module_& module) {
   nb::class_<PythonDecoder>(module, "Decoder")
-      .def(nb::init<const Model&, const Model&, const std::string&, int64_t, int64_t, int64_t,
-                    int>(),
+      .def(nb::init<const Model&, const Model&, const std::string&, int64_t, int64_t, int64_t, int,
+                    bool>(),
            nb::arg("step"), nb::arg("chunk"), nb::arg("weights"), nb::arg("sequences"),
-           nb::arg("places"), nb::arg("chunk_size"), nb::arg("threads"))
+           nb::arg("places"), nb::arg("chunk_size"), nb::arg("threads"),
+           nb::arg("keep_packed") = false)
       .def("start", &PythonDecoder::start, nb::arg("prompts"), nb::arg("tokens"),
            nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("seed"),
            nb::arg("stop"), nb::arg("keep").none())

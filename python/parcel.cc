@@ -113,26 +113,29 @@ PythonParcel begin(const Fabrics& fabric, const Array& array, const Begin& make)
 }
 
 PythonParcel begin_send(const Fabrics& fabric, const AnyInput& array, uint32_t rank, uint64_t tag,
-                        const std::string& priority) {
-  const tutti::SendOptions options{rank, tag, bytes_of(array), priority_named(priority)};
+                        const std::string& priority, std::string site) {
+  const tutti::SendOptions options{rank, tag, bytes_of(array), priority_named(priority),
+                                   std::move(site)};
   return begin(fabric, array, [&](tutti::Fabric& mine) { return mine.send(options); });
 }
 
 PythonParcel begin_receive(const Fabrics& fabric, const AnyArray& array, uint32_t rank,
-                           uint64_t tag) {
-  const tutti::ReceiveOptions options{rank, tag, room_of(array)};
+                           uint64_t tag, std::string site) {
+  const tutti::ReceiveOptions options{rank, tag, room_of(array), std::move(site)};
   return begin(fabric, array, [&](tutti::Fabric& mine) { return mine.receive(options); });
 }
 
 PythonParcel begin_put(const Fabrics& fabric, const AnyInput& array, const RegionTuple& region,
-                       const std::string& priority) {
-  const tutti::PutOptions options{region_of(region), bytes_of(array), priority_named(priority)};
+                       const std::string& priority, std::string site) {
+  const tutti::PutOptions options{region_of(region), bytes_of(array), priority_named(priority),
+                                  std::move(site)};
   return begin(fabric, array, [&](tutti::Fabric& mine) { return mine.put(options); });
 }
 
 PythonParcel begin_get(const Fabrics& fabric, const AnyArray& array, const RegionTuple& region,
-                       const std::string& priority) {
-  const tutti::GetOptions options{region_of(region), room_of(array), priority_named(priority)};
+                       const std::string& priority, std::string site) {
+  const tutti::GetOptions options{region_of(region), room_of(array), priority_named(priority),
+                                  std::move(site)};
   return begin(fabric, array, [&](tutti::Fabric& mine) { return mine.get(options); });
 }
 
@@ -161,12 +164,12 @@ void bind_parcel(nb::module_& module) {
       .def("poll", &PythonParcel::poll)
       .def_prop_ro("done", [](PythonParcel& self) { return self.parcel->done(); });
   module.def("fabric_send", begin_send, nb::arg("fabric"), nb::arg("array"), nb::arg("rank"),
-             nb::arg("tag"), nb::arg("priority"));
+             nb::arg("tag"), nb::arg("priority"), nb::arg("site"));
   module.def("fabric_receive", begin_receive, nb::arg("fabric"), nb::arg("array"), nb::arg("rank"),
-             nb::arg("tag"));
+             nb::arg("tag"), nb::arg("site"));
   module.def("fabric_put", begin_put, nb::arg("fabric"), nb::arg("array"), nb::arg("region"),
-             nb::arg("priority"));
+             nb::arg("priority"), nb::arg("site"));
   module.def("fabric_get", begin_get, nb::arg("fabric"), nb::arg("array"), nb::arg("region"),
-             nb::arg("priority"));
+             nb::arg("priority"), nb::arg("site"));
   module.def("fabric_region", shown_region, nb::arg("fabric"), nb::arg("array"));
 }

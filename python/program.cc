@@ -17,11 +17,13 @@
 #include "compile/passes/passes.h"
 #include "compile/program/interpret_program.h"
 #include "compile/program/lower.h"
+#include "compile/program/packing.h"
 #include "model.h"
 #include "raise.h"
+#include "run/cpu_device.h"
 #include "run/initialise.h"
-#include "run/loaded_program.h"
 #include "world/real/native_compiler.h"
+#include "world/real/process_memory.h"
 #include "world/real/thread_team.h"
 
 namespace nb = nanobind;
@@ -116,12 +118,12 @@ class PythonProgram {
   PythonProgram(const Graph& graph, int threads)
       : team_(threads), compiler_(tutti::make_native_compiler()) {
     tutti::Program program = value_or_raise(tutti::lower_to_program(tutti::optimize(graph)));
-    loaded_ = value_or_raise(tutti::LoadedProgram::make(std::move(program), team_, *compiler_));
+    loaded_ = value_or_raise(device_.load(std::move(program)));
     const tutti::Program& made = loaded_->program();
     for (const Type& type : made.input_types) memory_.push_back(room(type.bytes()));
     for (const Room& each : memory_) inputs_.push_back(each.get());
     for (size_t i = 0; i < made.outputs.size(); ++i) outputs_.push_back(place_of(i));
-    arena_ = room(static_cast<int64_t>(loaded_->arena_bytes()));
+    arena_ = value_or_raise(device_.allocate(std::max<uint64_t>(loaded_->arena_bytes(), 1)));
   }
 
   nb::dict run(const nb::dict& arrays) {
@@ -131,7 +133,8 @@ class PythonProgram {
     tutti::Result<void> done;
     {
       const nb::gil_scoped_release others_may_run;
-      done = loaded_->run(inputs_, outputs_, arena_.get());
+      done =
+          loaded_->run({.inputs = inputs_, .outputs = outputs_, .arena = arena_->bytes().data()});
     }
     if (!done) raise(done.error());
     nb::dict results;
@@ -156,11 +159,13 @@ class PythonProgram {
 
   tutti::ThreadTeam team_;
   std::unique_ptr<tutti::NativeCompiler> compiler_;
+  tutti::RealProcessMemory pages_;
+  tutti::CpuDevice device_{team_, *compiler_, pages_};
   std::unique_ptr<tutti::LoadedProgram> loaded_;
   std::vector<Room> memory_;
   std::vector<std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
-  Room arena_;
+  std::unique_ptr<tutti::Mapping> arena_;
 };
 
 nb::dict initial_weights(const tutti::Model& model, int64_t seed) {
@@ -182,7 +187,11 @@ void bind_program(nb::module_& module) {
   module.def("interpret", interpret_graph, nb::arg("graph"), nb::arg("inputs"));
   module.def(
       "program_text",
-      [](const Graph& graph) { return value_or_raise(tutti::lower_to_program(graph)).text(); },
+      [](const Graph& graph) {
+        tutti::Program program = value_or_raise(tutti::lower_to_program(graph));
+        tutti::choose_packing(program, {});
+        return program.text();
+      },
       nb::arg("graph"));
   module.def("initial_weights", initial_weights, nb::arg("model"), nb::arg("seed"));
   nb::class_<PythonProgram>(module, "Program")

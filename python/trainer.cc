@@ -198,6 +198,7 @@ class PythonTrainer {
     all["moments_bytes"] = plan.moments_bytes;
     all["gradients_bytes"] = plan.gradients_bytes;
     all["scratch_bytes"] = plan.scratch_bytes;
+    all["panels_bytes"] = plan.panels_bytes;
     all["total_bytes"] = plan.total_bytes();
     all["flops_a_step"] = plan.flops_a_step;
     all["tokens_a_step"] = plan.tokens_a_step;
@@ -274,6 +275,7 @@ void bind_trainer(nb::module_& module) {
       .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
+      .def_prop_ro("was_aborted", [](PythonTrainer& self) { return self.trainer().was_aborted(); })
       .def_prop_ro("was_torn", [](PythonTrainer& self) { return self.trainer().was_torn(); })
       .def_prop_ro("steps_done", [](PythonTrainer& self) { return self.trainer().steps_done(); })
       .def_prop_ro("in_vault", [](PythonTrainer& self) { return self.machine().has_vault(); })

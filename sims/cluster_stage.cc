@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "cluster/job_defaults.h"
+#include "cluster/job_layout.h"
 #include "cluster/keeper.h"
 #include "sims/spare_program.h"
 #include "world/sim/process.h"
@@ -62,9 +63,11 @@ class ClusterStage::Listed {
  public:
   Listed(ClusterStage& stage, SimProcess& process)
       : stage_(stage), place_(process.host().index(), process.pid()) {
-    stage_.processes_.insert(place_);
+    if (stage_.keep_lives_) stage_.processes_.insert(place_);
   }
-  ~Listed() { stage_.processes_.erase(place_); }
+  ~Listed() {
+    if (stage_.keep_lives_) stage_.processes_.erase(place_);
+  }
 
  private:
   ClusterStage& stage_;
@@ -125,7 +128,8 @@ void ClusterStage::set_programs() {
   const auto stage = shared_from_this();
   sim_.set_process("keeper", keeper_program);
   sim_.set_process("agent", [stage](SimProcess& process) { return stage->agent_program(process); });
-  set_worker("worker", work);
+  sim_.set_process("worker",
+                   [stage](SimProcess& process) { return stage->live_and_work(process); });
   sim_.set_process("python",
                    [stage](SimProcess& process) { return stage->python_program(process); });
   sim_.set_program([stage](SimHost& host) {
@@ -172,6 +176,17 @@ Task<int> ClusterStage::python_program(SimProcess& process) {
                   static_cast<uint32_t>(number_of(setting_of(assignment, "TUTTI_PROCESS"))),
                   number_of(setting_of(assignment, "TUTTI_EPOCH"))};
   co_return co_await live(process, life, program);
+}
+
+// A worker's life, in one frame: there may be a million of them.
+Task<int> ClusterStage::live_and_work(SimProcess& process) {
+  const Listed listed(*this, process);
+  Worker worker(*this, process.host(), life_of(process));
+  const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
+  auto slept = co_await process.clock().sleep(work);
+  const int code = slept ? static_cast<int>(number_of(process.variable("EXIT_CODE"))) : 1;
+  if (!process.dying()) worker.returns(code);
+  co_return code;
 }
 
 Task<int> ClusterStage::work(SimProcess& process) {
@@ -264,6 +279,12 @@ SubmittedJob& ClusterStage::submit(job::Spec spec) {
   return *jobs_.back();
 }
 
+uint64_t ClusterStage::submitted_processes() const {
+  uint64_t processes = 0;
+  for (const auto& job : jobs_) processes += JobNumbers(job->spec).size();
+  return processes;
+}
+
 Task<Result<void>> ClusterStage::client(SimHost& host, Head& head) {
   Scope following;
   size_t next = 0;
@@ -294,10 +315,12 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
              *id);
   job.id = *id;
   cluster::JobState state = cluster::QUEUED;
+  uint64_t seen = 0;
   while (state < cluster::SUCCEEDED) {
-    auto info = co_await head.change_of(*id, state);
+    auto info = co_await head.change_of(*id, seen);
     if (!info) co_return;
     state = info->state();
+    seen = info->changes();
     if (state == cluster::RUNNING && job.running_at_ns == 0) job.running_at_ns = sim_.now_ns();
   }
   if (job.over_at_ns == 0) job.over_at_ns = sim_.now_ns();
@@ -308,7 +331,8 @@ Task<void> ClusterStage::follow(SimHost& host, Head& head, SubmittedJob& job) {
 
 Task<void> ClusterStage::ask_to_kill(Head& head, cluster::KillRequest request,
                                      std::shared_ptr<bool> taken) {
-  auto killed = co_await head.kill(std::move(request));
+  std::string user = "director";
+  auto killed = co_await head.kill(std::move(request), std::move(user));
   *taken = killed.has_value();
 }
 

@@ -65,6 +65,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Agent* agent(uint32_t host) { return agents_[host]; }
   size_t workers() const { return alive_.size(); }
   uint64_t lives() const { return lives_; }
+  uint64_t submitted_processes() const;  // of all jobs
   size_t processes() const { return processes_.size(); }
   // Workers, and the spares of gangs whose command is "python worker".
   void kill_some_process(SimRandom& random);
@@ -86,6 +87,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   // The program must outlive the process.
   Task<int> live(SimProcess& process, Life life, const Program& program);
   static Task<int> work(SimProcess& process);
+  Task<int> live_and_work(SimProcess& process);
   void check_exits();
   Task<Result<void>> client(SimHost& host, Head& head);
   static Task<void> ask_to_kill(Head& head, cluster::KillRequest request,

@@ -98,7 +98,9 @@ class Life {
 
   Task<Result<void>> run() {
     Checker checker(host_, truth_);
-    const EventLogOptions options{.folder = "/var/log", .segment_bytes = kSegmentBytes};
+    const EventLogOptions options{.folder = "/var/log",
+                                  .segment_bytes = kSegmentBytes,
+                                  .reserve = host_.random().below(2) == 0};
     auto opened = co_await EventLog::open(host_, options, checker);
     if (!opened) {
       host_.simulator().check(opened.error().code() != Code::corrupt, "{}", opened.error().text());

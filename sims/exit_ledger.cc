@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tutti::sims {
 namespace {
 
@@ -9,7 +11,19 @@ std::string name(const Life& life) {
   return fmt::format("process {} of job {} in epoch {:x}", life.process, life.job, life.epoch);
 }
 
+// Whether it was not among them yet.
+bool add(std::vector<uint64_t>& to, uint64_t one) {
+  if (std::ranges::find(to, one) != to.end()) return false;
+  to.push_back(one);
+  return true;
+}
+
 }  // namespace
+
+void ExitLedger::new_agent(uint32_t host) {
+  if (host >= agents_.size()) agents_.resize(host + 1);
+  ++agents_[host];
+}
 
 void ExitLedger::began(const Life& life, uint32_t host, uint32_t boot) {
   Story& story = stories_[life];
@@ -48,7 +62,7 @@ void ExitLedger::noted(uint32_t node, uint64_t job, uint64_t epoch, uint32_t pro
   const Life life{job, process, epoch};
   Story& story = stories_[life];
   compare(life, story, exit);
-  if (!story.agents.insert(agents_[node]).second)
+  if (!add(story.agents, node < agents_.size() ? agents_[node] : 0))
     complain_(
         fmt::format("the end of {} was told twice to the agent of host {}", name(life), node));
 }
@@ -68,7 +82,7 @@ void ExitLedger::answered(uint64_t coordinator, uint64_t job, const cluster::Row
   for (const uint32_t process : processes.members()) {
     const Life life{job, process, row.epoch()};
     Story& story = stories_[life];
-    if (!story.coordinators.insert(coordinator).second)
+    if (!add(story.coordinators, coordinator))
       complain_(
           fmt::format("coordinator {:x} heard of the end of {} twice", coordinator, name(life)));
   }

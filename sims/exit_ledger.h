@@ -6,8 +6,8 @@
 
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "cluster/exit_watch.h"
 
@@ -35,7 +35,7 @@ class ExitLedger final : public ExitWatch {
   void began(const Life& life, uint32_t host, uint32_t boot);
   void ended(const Life& life, End end, int64_t now_ns);
   // From now on another agent is told of the ends on this host.
-  void new_agent(uint32_t host) { ++agents_[host]; }
+  void new_agent(uint32_t host);
   void noted(uint32_t node, uint64_t job, uint64_t epoch, uint32_t process,
              const cluster::Exit& exit) override;
   void heard(uint64_t job, const cluster::Row& row, const RangeSet& processes) override;
@@ -50,22 +50,23 @@ class ExitLedger final : public ExitWatch {
   void check_succeeded(uint64_t job, uint32_t process);
 
  private:
+  // There are a million of them at a time, and each is told of by one or two.
   struct Story {
     bool began = false;
     bool ended = false;
+    bool heard = false;  // by any coordinator
     uint32_t host = 0;
     uint32_t boot = 0;
-    int64_t ended_at_ns = 0;
     End end;
-    std::set<uint64_t> agents;        // that noted it
-    bool heard = false;               // by any coordinator
-    std::set<uint64_t> coordinators;  // that answered
+    int64_t ended_at_ns = 0;
+    std::vector<uint64_t> agents;        // that noted it
+    std::vector<uint64_t> coordinators;  // that answered
   };
   void compare(const Life& life, const Story& story, const cluster::Exit& told);
 
   std::function<void(std::string)> complain_;
   std::map<Life, Story> stories_;
-  std::map<uint32_t, uint64_t> agents_;
+  std::vector<uint32_t> agents_;  // of each host, so far
 };
 
 }  // namespace tutti::sims

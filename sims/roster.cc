@@ -10,6 +10,14 @@ wire::Identity identity(NodeId node) {
   return {kCluster, node == kHead ? wire::Role::head : wire::Role::agent, sim_host_name(node)};
 }
 
+wire::Claim claim_of(NodeId node) {
+  constexpr int64_t kFarFuture_s = 4'000'000'000;
+  return {.identity = identity(node),
+          .authority = "sim",
+          .not_before_unix_s = 0,
+          .not_after_unix_s = kFarFuture_s};
+}
+
 }  // namespace
 
 Address Roster::address(NodeId node) const { return Address::tcp(sim_host_name(node), kTreePort); }
@@ -30,13 +38,9 @@ TreeOptions Roster::options(NodeId node) const {
 }
 
 std::unique_ptr<wire::Seals> Roster::seals(SimHost& host) const {
-  constexpr int64_t kFarFuture_s = 4'000'000'000;
-  wire::Claim claim{.identity = identity(host.index()),
-                    .authority = "sim",
-                    .not_before_unix_s = 0,
-                    .not_after_unix_s = kFarFuture_s};
-  return wire::make_sim_seals(host, std::move(claim),
-                              [&host] { host.charge(host.simulator().costs().handshake_ns); });
+  return wire::make_sim_seals(
+      host, [&host] { return claim_of(host.index()); },
+      [&host] { host.charge(host.simulator().costs().handshake_ns); });
 }
 
 }  // namespace tutti::sims

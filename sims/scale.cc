@@ -4,9 +4,13 @@
 // of a few spare hosts, one of its hosts dies and is replaced, and everything ends. With `--faults`
 // the plan's faults come between boot and launch.
 //
-// Memory sets the limits: a process with its keeper takes over twice what an idle agent does, and
+// Memory sets the limits: a process with its keeper takes twice what an idle agent does, and
 // a host that boots twice as much for a moment. Very many hosts therefore do not boot in the same
-// moment, and the gang has a process on some of them only.
+// moment, and have one process each. With `launch_only` set to 1 it is over when all have begun.
+//
+// With `bare` set to 1, hosts only listen, connect to the host above them and read from
+// each other: what they take then is the simulated machine's, and the rest of what an idle host
+// takes is its agent's.
 #include "cluster/job_layout.h"
 #include "sims/cluster_stage.h"
 #include "sims/scenarios.h"
@@ -19,9 +23,8 @@ constexpr Duration kIdle = 5s;  // connections let go of what they needed at fir
 constexpr Duration kShortIdle = 1s;
 constexpr Duration kLook = 10ms;
 constexpr uint32_t kManyHosts = 200'000;
-constexpr uint32_t kMostProcesses = 100'000;  // of so many hosts
-constexpr uint32_t kSlots = 8;                // of fewer
-constexpr Duration kBootOver = 2s;            // so many hosts
+constexpr uint32_t kSlots = 8;     // of fewer
+constexpr double kBootOver_s = 2;  // so many hosts
 
 // Only then do agents die apart from their hosts.
 bool has_faults(const Simulator& sim) { return sim.options().faults.name != "none"; }
@@ -30,14 +33,62 @@ uint32_t setting(Simulator& sim, const std::string& name, uint32_t usual) {
   return std::max(1U, static_cast<uint32_t>(sim.setting(name, usual)));
 }
 
+// The machine of an idle agent without the agent: a disk, a table of processes, a port at which it
+// listens, and the connections of the tree.
+class BareHost final : public ConnectionTaker, public ByteTaker {
+ public:
+  void on_connection(std::unique_ptr<Stream> stream) override {
+    stream->serve(*this, *scope_, nullptr);
+    streams_.push_back(std::move(stream));
+  }
+  void on_bytes(Bytes, std::vector<Handle>) override {}
+  void on_end(Result<void>) override {}
+
+  Task<Result<void>> run(SimHost& host, const Roster& roster) {
+    scope_ = &host.scope();
+    CO_TRY_DO(host.processes().become_subreaper());
+    (void)co_await host.disk().list("/agent/keepers");
+    Address here = roster.address(host.index());
+    CO_TRY(listener_, co_await host.network().listen(std::move(here)));
+    listener_->serve(*this, host.scope());
+    if (host.index() == kHead) co_return {};
+    Address above = roster.address(roster.shape().parent(host.index()));
+    CO_TRY(auto stream, co_await host.network().connect(std::move(above)));
+    on_connection(std::move(stream));
+    co_return {};
+  }
+
+ private:
+  Scope* scope_ = nullptr;
+  std::unique_ptr<Listener> listener_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+// What they take by themselves is not the machine's.
+Task<Result<void>> measure_machines(Simulator& sim) {
+  const Roster roster(sim.hosts());
+  const auto hosts = std::make_shared<std::vector<BareHost>>(sim.hosts());
+  sim.set_program(
+      [hosts, &roster](SimHost& host) { return (*hosts)[host.index()].run(host, roster); });
+  const uint64_t before = sim.memory_in_use();
+  sim.start_all();
+  CO_TRY_DO(co_await sim.clock().sleep(kIdle));
+  const auto taken = static_cast<double>(sim.memory_in_use() - before);
+  sim.figure("machine_bytes_per_host", taken / sim.hosts());
+  sim.set_program(nullptr);
+  hosts->clear();
+  co_return {};
+}
+
 class Launch {
  public:
   explicit Launch(Simulator& sim)
       : sim_(sim),
         slots_(setting(sim, "slots", sim.hosts() > kManyHosts ? 1 : kSlots)),
-        most_processes_(
-            setting(sim, "processes", sim.hosts() > kManyHosts ? kMostProcesses : UINT32_MAX)),
+        most_processes_(setting(sim, "processes", UINT32_MAX)),
         payload_bytes_(setting(sim, "payload_bytes", 1)),
+        boot_over_(static_cast<int64_t>(
+            1e9 * sim.setting("boot_over_s", sim.hosts() > kManyHosts ? kBootOver_s : 0))),
         stage_(std::make_shared<ClusterStage>(
             sim, StageOptions{.fan_out = setting(sim, "fan_out", kUsualFanOut),
                               .slots = slots_,
@@ -50,6 +101,7 @@ class Launch {
       CO_TRY_DO(co_await until_whole());
     }
     CO_TRY_DO(co_await launch());
+    if (sim_.setting("launch_only", 0) > 0) co_return {};
     CO_TRY_DO(co_await lose_a_host());
     CO_TRY_DO(co_await end());
     co_return {};
@@ -83,8 +135,8 @@ class Launch {
 
   Task<Result<void>> boot() {
     const uint64_t before = sim_.memory_in_use();
-    if (sim_.hosts() > kManyHosts) {
-      CO_TRY_DO(co_await stage_->start_over(kBootOver));
+    if (boot_over_ > Duration::zero()) {
+      CO_TRY_DO(co_await stage_->start_over(boot_over_));
     } else {
       stage_->start();
     }
@@ -150,12 +202,14 @@ class Launch {
   uint32_t slots_;
   uint32_t most_processes_;
   uint32_t payload_bytes_;
+  Duration boot_over_;
   std::shared_ptr<ClusterStage> stage_;
   SubmittedJob* job_ = nullptr;
   uint64_t processes_ = 0;
 };
 
 Task<Result<void>> run(Simulator& sim, Duration length) {
+  if (sim.setting("bare", 0) > 0) co_return co_await measure_machines(sim);
   Launch launch(sim);
   co_return co_await launch.run(length);
 }

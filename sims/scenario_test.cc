@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/log.h"
 
 namespace tutti::sims {
 namespace {
@@ -31,6 +32,7 @@ TEST_CASE("the same seed gives the same events, whatever the memory looks like")
   std::set<uint64_t> hashes;
   std::vector<std::unique_ptr<std::byte[]>> junk;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    CAPTURE(seed);
     const Outcome first = run_seed(seed);
     // Other addresses for everything in the second run.
     for (uint64_t i = 0; i < 50; ++i)
@@ -64,6 +66,22 @@ TEST_CASE("every scenario holds without faults, and is found by its name") {
   }
   CHECK(find_scenario("ecko").error().text() ==
         "there is no scenario 'ecko'; did you mean 'echo'?");
+}
+
+TEST_CASE("directives, ends and appointments of old epochs are refused, and reported") {
+  std::set<std::string> told;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    const size_t at = line.find("refused an old ");
+    if (at != std::string_view::npos) told.insert(std::string(line.substr(at, 20)));
+  });
+  const Scenario& replays = **find_scenario("replays");
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    const Outcome outcome = run_scenario(replays, {.seed = seed, .hosts = 12}, 20s);
+    CHECK_MESSAGE(outcome.error.empty(), "seed " << seed << ": " << outcome.error);
+  }
+  set_log_sink(nullptr);
+  CHECK(told.contains("refused an old direc"));
+  CHECK(told.contains("refused an old appoi"));
 }
 
 Task<Result<void>> break_on_host(Simulator& sim, Duration) {

@@ -142,6 +142,20 @@ def test_jobs_are_picked_as_by_the_command(door: tutti.Cluster) -> None:
         door.jobs(state="faild")
 
 
+def test_a_role_may_escalate_and_a_sidecar_takes_no_slots(door: tutti.Cluster) -> None:
+    job = door.submit(
+        name="stubborn",
+        roles=[role("kill -9 $$", restarts={"killed": 1, "delay": 0}, escalate={"job": 1})],
+    )
+    assert job.wait() == "failed"
+    assert job.restarts == 3  # one each of the process, before and after that of the job
+    beside = tutti.Role("watch", "sleep 1000", kind="sidecar", beside="worker", slots=1)
+    with pytest.raises(tutti.Error, match="they take no slots of their own"):
+        door.submit(name="beside", roles=[role("true"), beside])
+    with pytest.raises(tutti.Error, match="gang"):
+        door.submit(name="scopes", roles=[role("true", escalate={"gang": 1})])
+
+
 def test_a_signal_reaches_the_ranks_of_a_role(door: tutti.Cluster) -> None:
     heed = "trap '' USR1; echo heard; exit 0"
     script = f'trap "{heed}" USR1; echo ready; while :; do sleep 0.05; done'

@@ -300,7 +300,7 @@ def test_a_run_that_somebody_else_kills_says_so(machine: Machine) -> None:
     machine.well("kill", "1")
     _, error = run.communicate()
     assert run.returncode == 128 + signal.SIGTERM
-    assert "killed by somebody else, with `tutti kill`" in error
+    assert "killed by root, with `tutti kill`" in error
 
 
 def test_a_signal_reaches_the_ranks_it_is_for(machine: Machine) -> None:
@@ -318,6 +318,73 @@ def test_a_signal_reaches_the_ranks_it_is_for(machine: Machine) -> None:
     done = machine("signal", str(job), "SIGNOTHING")
     assert done.returncode == 2
     assert "write it as SIGUSR1" in done.stderr
+
+
+def test_the_verdict_names_who_sent_the_signal(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    script = (
+        f"[ -e {tmp_path}/first ] || echo of the first life; touch {tmp_path}/first; sleep 1000"
+    )
+    file.write_text(f"""
+        name = "signalled"
+        grace = "1s"
+        [gang.worker]
+        command = "{script}"
+        restarts = {{ killed = 1, delay = "0s" }}
+    """)
+    run = machine.start("run", file)
+    wait_until((tmp_path / "first").exists, "it has printed")
+    for epoch in (1, 2):
+        wait_until(lambda: running_in(machine) == epoch, "it runs")  # noqa: B023
+        machine.well("signal", "1", "KILL", "--rank", "worker/0")
+    _, error = run.communicate()
+    assert run.returncode == 128 + signal.SIGKILL
+    assert "who killed it: root, with `tutti signal`" in error
+    assert "ended because of it" not in error
+    assert "its last lines: none, it printed nothing" in error
+    assert machine.job(1)["why"].startswith("killed: by root, with `tutti signal`")
+
+
+def running_in(machine: Machine) -> int:
+    """The epoch of the only process, if that runs."""
+    return max(
+        (p["epoch"] % 2**32 for p in machine.json("ps") if p["state"] == "running"), default=0
+    )
+
+
+def test_a_sidecar_starts_with_its_role(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f"""
+        name = "beside"
+        [task.prepare]
+        command = "sleep 0.5; echo prepared >> {tmp_path}/order"
+        [gang.worker]
+        needs = ["prepare"]
+        command = "while ! grep -q watching {tmp_path}/order; do sleep 0.01; done"
+        [sidecar.watch]
+        beside = "worker"
+        command = "echo watching >> {tmp_path}/order; sleep 1000"
+    """)
+    machine.well("run", file)
+    assert (tmp_path / "order").read_text().split() == ["prepared", "watching"]
+
+
+def test_when_restarts_are_used_up_more_is_started_again(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    lives = tmp_path / "lives"
+    file.write_text(f"""
+        name = "stubborn"
+        [gang.worker]
+        count = 3
+        strategy = "one_for_one"
+        command = "echo $RANK >> {lives}; [ $RANK != 1 ] || kill -9 $$; sleep 1000"
+        restarts = {{ killed = 1, delay = "0s" }}
+        escalate = {{ role = 1 }}
+    """)
+    done = machine("run", file)
+    assert done.returncode == 128 + signal.SIGKILL
+    assert lives.read_text().split().count("1") == 4  # twice before and after that of the role
+    assert machine.job(1)["why"].endswith("and those of its role are used up")
 
 
 def test_whoever_waited_behind_a_job_that_is_killed_in_the_queue_starts(machine: Machine) -> None:

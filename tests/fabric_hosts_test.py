@@ -108,6 +108,52 @@ def test_a_death_on_one_host_is_heard_on_all_and_the_gang_goes_on(
     assert [line for line in lines if "goes on" in line] == [f"[{r}] goes on" for r in range(6)]
 
 
+# Holds a process in its death, before its memory is given back, until a file is there: a thread of
+# it that dies has stopped then, so it is no zombie, and nobody can wait for it.
+HOLD_IN_DEATH = """
+import ctypes, os, sys, time
+PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 0x4206, 0x40
+pid, until = int(sys.argv[1]), sys.argv[2]
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+if ptrace(PTRACE_SEIZE, pid, None, PTRACE_O_TRACEEXIT) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+print("holds", flush=True)
+end = time.monotonic() + 30
+while not os.path.exists(until) and time.monotonic() < end:
+    time.sleep(0.01)
+"""
+
+
+def test_hosts_hear_of_a_death_before_the_memory_of_the_dead_is_given_back(
+    hosts: Cluster, tmp_path: Path
+) -> None:
+    script = f"""
+import ctypes, subprocess
+pids = np.empty(size, np.int64)
+world.all_gather(np.array([os.getpid()]), pids)
+if rank == 5:
+    ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_long(-1))  # PR_SET_PTRACER, where only parents may
+    holder = [sys.executable, "-c", {HOLD_IN_DEATH!r}, str(os.getpid()), {str(tmp_path / "told")!r}]
+    held = subprocess.Popen(holder, stdout=subprocess.PIPE, text=True)
+    assert held.stdout.readline() == "holds\\n"
+world.barrier()
+if rank == 5:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    world.barrier()
+except tutti.fabric.PeerLost as lost:
+    state = open(f"/proc/{{pids[5]}}/stat").read().rpartition(")")[2].split()[0]
+    print(lost.ranks, state != "Z", flush=True)
+    if rank == 0:
+        open({str(tmp_path / "told")!r}, "w").close()
+    time.sleep(60)
+"""
+    done = hosts.head("run", "-n", "6", "--", sys.executable, "-c", PRELUDE + script)
+    assert "rank 5 failed first: killed by SIGKILL" in done.stderr
+    assert "[0] (5,) True" in done.stdout.splitlines(), done.stdout + done.stderr
+
+
 def test_a_reshard_over_hosts_is_the_one_of_one_host(hosts: Cluster) -> None:
     script = """
 from tutti.fabric import Layout, Mesh, plan

@@ -41,14 +41,41 @@ def test_a_host_that_left_is_forgotten_also_by_the_next_head(cluster: Cluster) -
     wait_until(lambda: names(cluster) == ["one", "two"], "two is known again")
 
 
+def test_a_job_that_nobody_can_hold_any_more_lets_others_pass(cluster: Cluster) -> None:
+    two = cluster.join("two", 50)
+    head = cluster.head
+    two.well("down", "--keep-jobs")
+    wait_until(lambda: is_lost(cluster, "two"), "two is lost")
+    large = int(head.well("submit", "-n", "50", "--", "true"))
+    small = int(head.well("submit", "--", "true"))
+    assert head.job(small)["state"] == "queued"
+    head.well("forget", "two")
+    head.wait_for(small, "succeeded")
+    assert head.job(large)["why"].startswith("no host can hold it any more: the job takes 50 slots")
+    head.wait_for(int(head.well("submit", "--", "true")), "succeeded")
+    two.well("up")
+    head.wait_for(large, "succeeded")
+
+
 def test_a_host_with_processes_is_not_forgotten_and_not_left_out_when_it_is_away(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     two = cluster.join("two", 50)
     head = cluster.head
-    script = f"touch {tmp_path}/$RANK; sleep 1000"
-    job = head.submit(script, "-n", "50")
-    wait_until(lambda: len(list(tmp_path.iterdir())) == 50, "all have begun")
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    file = tmp_path / "job.toml"
+    # Only two has room for one, so its coordinator is there too: nobody else takes them for lost.
+    file.write_text(
+        f"""name = "busy"
+[gang.worker]
+command = ["sh", "-c", "touch {begun}/$RANK; sleep 1000"]
+count = 5
+slots = 10
+"""
+    )
+    job = int(head.well("submit", str(file)))
+    wait_until(lambda: len(list(begun.iterdir())) == 5, "all have begun")
     head.kill_hard("head")
     two.kill_hard("agent")
     head.well("up")

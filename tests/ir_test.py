@@ -28,6 +28,10 @@ WORDS = {
     "join-losses": "The gradient of the loss comes first, and gives the loss as well.",
     "join-pads": "Nothing here: gradients of slices would be put side by side instead of added.",
     "remove-unused": "What nobody reads is not computed, nor carried through rounds.",
+    "join-gradients": (
+        "The gradient of an input and those of weights that follow from the same, which a schedule"
+        " could have apart, are one operation where both are wanted."
+    ),
     "sink-sums": "Nothing here: with several atoms, sums of gradients would go into the rounds.",
     "simplify-again": "Nothing that was not seen before.",
     "fuse": "What lies between products and norms becomes loops: `fused`, with a body of its own.",
@@ -71,7 +75,9 @@ def walk() -> str:
         "\n## The program\n\nInstructions over inputs, outputs and one arena, in which everything"
         " has its place; the rounds one after the other, over the same kernels, which are printed"
         " as C. A product with an edge (`then`) does what follows to its blocks while they are in"
-        " the cache.\n"
+        " the cache. `beside 2` says that a thread may begin while others are still busy with the"
+        " two instructions before; without it all have to be done. Products that run beside each"
+        " other pack what all threads read in a `room` of their own.\n"
     )
     page += f"\n```\n$ tutti ir --program {SMALL}\n{shown('--program', SMALL)}```\n"
     return page

@@ -31,6 +31,13 @@ MISTAKES = {
         HEAD + 'needs = ["a"]\n[task.a]\ncommand = ["true"]\nneeds = ["worker"]\n', 4, "worker"
     ),
     "beside nobody": (HEAD + '[sidecar.s]\ncommand = ["true"]\nbeside = "x"\n', 6, "x"),
+    "slots of a sidecar": (
+        HEAD + '[sidecar.s]\nbeside = "worker"\ncommand = ["true"]\nslots = 2\n', 7,
+        "they take no slots of their own"
+    ),
+    "an unknown scope": (HEAD + "escalate = { gang = 1 }\n", 4, "gang"),
+    "too many escalations": (HEAD + "escalate = { role = 10001 }\n", 4, "10000"),
+    "an escalation that is no number": (HEAD + 'escalate = { role = "twice" }\n', 4, "role"),
     "no command": ('name = "x"\n[gang.worker]\ncount = 1\n', 2, "command"),
     "an empty command": ('name = "x"\n[gang.worker]\ncommand = []\n', 3, "command"),
     "no port": (
@@ -69,4 +76,24 @@ def test_a_mistake_is_told_with_its_line(
     told = [one for one in done.stderr.splitlines() if f"bad.toml:{line}:" in one]
     assert told, done.stderr
     assert any(words in one for one in told), done.stderr
+    assert shared.json("jobs", "--all") == []
+
+
+IMPOSSIBLE = {
+    "a host each": ("count = 2\nper_host = 1\n", "at most 1 of them on a host", "could hold 1"),
+    "all together": ("count = 9\n", "the job takes 9 slots", "together have 8"),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_what_no_host_could_ever_hold_is_refused(
+    shared: Machine, tmp_path: Path, case: str
+) -> None:
+    text, asked, there = IMPOSSIBLE[case]
+    file = tmp_path / "large.toml"
+    file.write_text(HEAD + text)
+    done = shared("submit", file)
+    assert done.returncode != 0
+    assert asked in done.stderr
+    assert there in done.stderr
     assert shared.json("jobs", "--all") == []

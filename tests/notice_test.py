@@ -50,6 +50,7 @@ def test_workers_that_end_within_the_notice_end_the_job_without_an_error(
     assert saved(tmp_path) == says
     info = machine.job(job)
     assert (info["state"], info["why"], info["restarts"]) == ("killed", "preempted", 0)
+    assert info["ended_by"] == "root"
     assert "culprit" not in info
 
 
@@ -59,7 +60,7 @@ def test_a_run_that_is_preempted_says_so(machine: Machine, tmp_path: Path) -> No
     job = machine.json("jobs")[0]["job"]
     machine.well("kill", "--notice", str(job))
     told = run.communicate()[1]
-    assert "tutti: preempted, with `tutti kill --notice`" in told
+    assert "tutti: preempted by root, with `tutti kill --notice`, which gave it 30.0 s" in told
     assert "somebody else" not in told
     assert run.returncode == 128 + 15
 

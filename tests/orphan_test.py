@@ -111,3 +111,37 @@ def test_what_a_killed_keeper_leaves_is_ended(tmp_path: Path, user: int) -> None
         assert machine.json("status")["hosts"][0]["free"] == 2
     finally:
         cluster.end()
+
+
+@pytest.mark.parametrize("user", [0, NOBODY], ids=["root", "nobody"])
+def test_what_an_agent_leaves_that_is_killed_with_its_keepers_is_ended(
+    tmp_path: Path, user: int
+) -> None:
+    """Who left the session and lost all parents is nobody's descendant for the next agent."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    cluster = Cluster(uuid.uuid4().hex)
+    machine = cluster.head
+    if user != 0:
+        machine.become(user, tmp_path)
+    machine.well("up", "--name", "one", "--slots", "2")
+    note = tmp_path / "daemon"
+    script = (
+        f"(setsid sh -c 'echo $$ > {note}.new; mv {note}.new {note}; exec sleep 1000' &); "
+        f"while [ ! -e {note} ]; do sleep 0.01; done; echo $PPID > {note}.keeper.new; "
+        f"mv {note}.keeper.new {note}.keeper; sleep 1000"
+    )
+    try:
+        job = int(machine.well("submit", "--", "sh", "-c", script))
+        keeper = Path(f"{note}.keeper")
+        wait_until(keeper.exists, "it runs")
+        machine.kill_hard("agent", "head")
+        os.kill(int(keeper.read_text()), signal.SIGKILL)
+        machine.well("up")
+        machine.wait_for(job, "failed")
+        # Who lost all parents is collected by the machine's first process, if that does so.
+        stat = Path(f"/proc/{note.read_text().strip()}/stat")
+        assert not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z")
+        assert machine.json("status")["hosts"][0]["free"] == 2
+    finally:
+        cluster.end()

@@ -217,10 +217,40 @@ def test_a_second_agent_with_the_same_certificate_is_refused_and_told(
             shutil.copy(first.home / path, thief.home / path)
     agent = thief.start("agent")
     wait_until(lambda: words in cluster.head.logs(), "the head refuses it")
+    assert "two agents have one name, and the newer is refused" in cluster.head.logs()
+    (twin,) = cluster.head.json("status")["twins"]
+    assert twin["name"] == "two"
+    assert "two: another agent with its certificate was refused" in cluster.head.well("status")
     agent.terminate()
     agent.communicate()
     job = cluster.head.submit("true", "-n", "9")
     assert cluster.head.wait_for(job, "succeeded")["restarts"] == 0
+
+
+def test_a_second_agent_below_another_parent_is_noticed_by_the_head_and_expelled(
+    empty_cluster: Cluster,
+) -> None:
+    """A line of hosts: the third hangs below the second, its twin finds a place below the first."""
+    cluster = empty_cluster
+    cluster.head.well("up", "--name", "one", "--slots", "1", "--fan-out", "1")
+    two, three = cluster.join("two", 1), cluster.join("three", 1)
+    job = cluster.head.submit("true", "-n", "3")
+    cluster.head.wait_for(job, "succeeded")
+    thief = cluster.add()
+    for path in ("machine.json", "cluster", "agent"):
+        ignore = shutil.ignore_patterns("*.sock", "pid", "keepers")
+        if (three.home / path).is_dir():
+            shutil.copytree(three.home / path, thief.home / path, ignore=ignore)
+        else:
+            shutil.copy(three.home / path, thief.home / path)
+    agent = thief.start("agent")
+    wait_until(lambda: cluster.head.json("status")["twins"], "the head has noticed")
+    assert [twin["name"] for twin in cluster.head.json("status")["twins"]] == ["three"]
+    agent.terminate()
+    agent.communicate()
+    job = cluster.head.submit("true", "-n", "3")
+    assert cluster.head.wait_for(job, "succeeded")["restarts"] == 0
+    assert all(machine.pid("agent") for machine in (two, three))
 
 
 def peer_certificate(port: int, certificate: Path) -> bytes:
@@ -229,6 +259,31 @@ def peer_certificate(port: int, certificate: Path) -> bytes:
         found = stream.getpeercert(binary_form=True)
     assert found is not None
     return found
+
+
+def test_a_host_that_joined_renews_its_certificates_while_it_runs(empty_cluster: Cluster) -> None:
+    for machine in (empty_cluster.head, empty_cluster.add()):
+        machine.environment["TUTTI_TEST_CERTIFICATES_LIVE_S"] = "20"
+    head, two = empty_cluster.machines
+    head.well("up", "--name", "one", "--slots", "1")
+    address, token = empty_cluster.token()
+    two.well("join", address, "--token", token, "--name", "two", "--slots", "1")
+    files = [two.home / "cluster/agent-two.pem", user_certificate(two)]
+    before = {file: file.read_text() for file in files}
+    pid = two.pid("agent")
+    for file in files:
+        wait_until(lambda file=file: file.read_text() != before[file], f"{file.name} is renewed")
+    (port,) = [
+        int(host["address"].rsplit(":", 1)[1])
+        for host in head.json("status")["hosts"]
+        if host["name"] == "two"
+    ]
+    leaf = files[0].read_text().split("-----BEGIN CERTIFICATE-----")[1]
+    served = ssl.DER_cert_to_PEM_cert(peer_certificate(port, files[0]))
+    assert served.split("-----BEGIN CERTIFICATE-----")[1].split() == leaf.split()
+    assert two.pid("agent") == pid
+    assert "renewed a certificate" in head.logs()
+    two.well("run", "-n", "2", "--", "true")
 
 
 def test_certificates_are_renewed_while_head_and_agent_run(empty_cluster: Cluster) -> None:

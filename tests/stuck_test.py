@@ -271,3 +271,22 @@ def test_python_is_told_the_same(machine: Machine, tmp_path: Path) -> None:
     words = [sys.executable, "-c", ask]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["roles"][0]["waits"][0]["missing"] == [0]
+
+
+def test_messages_that_are_waited_for_are_told(machine: Machine, tmp_path: Path) -> None:
+    script = PRELUDE + (
+        "if rank == 0: fabric.receive(x, source=1, tag=7)\n"  # line 5
+        "if rank == 1: fabric.receive(x, source=0, tag=8)\n"
+        "if rank == 2: fabric.send(x, to=3)\n"
+        "time.sleep(1000)\n"
+    )
+    job = submit(machine, tmp_path, script, 4)
+    role = when(machine, job, lambda role: role["deadlocks"] and waits_in("message", [3])(role))
+    messages = {w["waiting"][0]: w["message"] for w in role["waits"]}
+    receives = {"kind": "receive", "rank": 1, "tag": 7, "bytes": 4000, "site": "train.py:5"}
+    assert messages[0] == receives
+    assert messages[2]["kind"] == "send" and messages[2]["rank"] == 3
+    text = machine.well("stuck", str(job))
+    assert "\na message of 4000 bytes to rank 3 with tag 0 at train.py:7\n" in text
+    assert "missing  rank 3: sleeping" in text
+    assert "  rank 1 waits in a message of 4000 bytes from rank 0 with tag 8 at train.py:6" in text

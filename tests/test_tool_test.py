@@ -63,3 +63,23 @@ def test_pytest_is_counted_with_its_errors_and_skips(tmp_path: Path) -> None:
 def test_skips_are_told_when_there_are_any() -> None:
     assert str(tool.Count(passed=3)) == "3 passed, 0 failed"
     assert str(tool.Count(passed=3, skipped=2)) == "3 passed, 0 failed, 2 skipped"
+
+
+def test_a_stage_runs_when_it_is_built_and_counts_as_one_failure_when_it_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "run", lambda *words: "bad" not in words)
+    ran = []
+
+    def stage(name: str, *build: str) -> object:
+        return tool.Stage(name, build, lambda: ran.append(name) or tool.Count(passed=2))
+
+    total = tool.run_all((stage("a", "good"), stage("b", "bad"), stage("c")))
+    assert ran == ["a", "c"]
+    assert (total.passed, total.failed) == (4, 1)
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split(";")[0] for line in told] == [
+        "a: 2 passed, 0 failed",
+        "b: 0 passed, 1 failed",
+        "c: 2 passed, 0 failed",
+    ]

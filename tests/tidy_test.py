@@ -134,7 +134,7 @@ def test_no_file_leans_on_the_precompiled_header(sources: list[Source]) -> None:
     assert list(tidy.forgotten_includes([header, bad])) == [
         "src/base/a.cc:4: std::map without #include <map>"
     ]
-    every = (ROOT / "cmake/layer.cmake").read_text().split("tutti_pch PRIVATE")[1].split(")")[0]
+    every = (ROOT / "cmake/layer.cmake").read_text().split("tutti_pch_headers\n")[1].split(")")[0]
     assert set(every.split()) == tidy.HEADER_OF.keys()
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tutti
 from cluster_tools import Cluster, Machine
 from run_tools import ROOT, wait_until
 
@@ -132,6 +133,9 @@ def test_an_agent_of_a_user_runs_nobody_elses_jobs(cluster: Cluster, tmp_path: P
     assert bob("run", "--", "true", cwd=folder).returncode == 0
     waiting = cluster.head.submit("true")
     assert cluster.head.job(waiting)["state"] == "queued"
+    # Who waits for hosts of everybody holds up nobody on hosts that it may not use.
+    assert bob("run", "--", "true", cwd=folder).returncode == 0
+    assert cluster.head.job(waiting)["state"] == "queued"
     cluster.head.well("kill", str(full))
     cluster.head.wait_for(waiting, "succeeded")
     done = cluster.head("run", "-n", "9", "--", "true")
@@ -162,6 +166,51 @@ def test_only_its_owner_and_root_may_signal_or_kill_a_job(
     other = ann.well("submit", "--", "sleep", "1000", cwd=ann.folder).strip()
     cluster.head.well("kill", other)
     cluster.head.wait_for(int(other), "killed")
+
+
+def lines_for(home: Path, job: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the user whose machine this is may read of a job that is over."""
+    monkeypatch.setenv("TUTTI_HOME", str(home))
+    with tutti.Cluster() as cluster:
+        return [line.text for line in cluster.job(int(job)).output()]
+
+
+def test_only_its_owner_root_and_who_runs_the_head_read_what_a_job_prints(
+    cluster: Cluster, ann: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bob"
+    folder.mkdir()
+    bob = member(cluster, BOB, folder)
+    bob.well("down")
+    job = ann.well("submit", "--", "echo", "a secret", cwd=ann.folder).strip()
+    cluster.head.wait_for(int(job), "succeeded")
+    for again in (False, True):
+        if again:  # then only the files are left of it
+            cluster.head.well("down", "--keep-jobs")
+            cluster.head.well("up")
+            wait_until(lambda: alive(cluster.head) == ["one"], "the agent is back")
+        for machine in (ann, cluster.head):
+            assert lines_for(machine.home, job, monkeypatch) == ["a secret"]
+        with pytest.raises(tutti.Error) as refused:
+            lines_for(bob.home, job, monkeypatch)
+        assert refused.value.code == "denied"
+        words = f"job {job} is {ANN}'s, and you are {BOB}; only {ANN}, root and"
+        assert words in str(refused.value)
+
+
+def test_who_may_not_read_a_job_is_told_while_it_runs(
+    cluster: Cluster, ann: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bob"
+    folder.mkdir()
+    bob = member(cluster, BOB, folder)
+    bob.well("down")
+    job = ann.well("submit", "--", "sh", "-c", "echo a secret; sleep 1000", cwd=ann.folder).strip()
+    cluster.head.wait_for(int(job), "running")
+    with pytest.raises(tutti.Error) as refused:
+        lines_for(bob.home, job, monkeypatch)
+    assert refused.value.code == "denied"
+    assert cluster.head.job(int(job))["state"] == "running"
 
 
 def test_a_token_makes_nobody_but_its_user(cluster: Cluster, ann: Machine, tmp_path: Path) -> None:

@@ -81,6 +81,45 @@ def test_an_agent_of_another_version_takes_over_and_touches_no_process(
     use(machine)
 
 
+@pytest.mark.parametrize(
+    ("head", "agent"), [("1-1", "1-2"), ("1-2", "1-1")], ids=["old head", "old agent"]
+)
+def test_a_head_and_an_agent_one_version_apart_work_together(
+    empty_cluster: Cluster, head: str, agent: str
+) -> None:
+    machine = up(empty_cluster, TUTTI_TEST_TREE_SPEAKS=head)
+    other = empty_cluster.add()
+    other.environment["TUTTI_TEST_TREE_SPEAKS"] = agent
+    address, token = empty_cluster.token()
+    other.well("join", address, "--token", token, "--name", "two", "--slots", "4")
+    where = machine.well("run", "--no-prefix", "-n", "8", "--", "sh", "-c", "echo $GROUP_RANK")
+    assert sorted(where.split()) == ["0"] * 4 + ["1"] * 4
+    use(machine)
+    job = machine.submit("sleep 1000", "-n", "8")
+    machine.wait_for(job, "running")
+    # Each of them is started anew, and finds the other again.
+    for one, program in ((other, "agent"), (machine, "head")):
+        one.kill_hard(program)
+        one.well("up")
+        wait_until(lambda: len(pids(machine)) == 8, "all of it is found again")
+    assert machine.job(job)["restarts"] == 0
+    machine.well("kill", str(job))
+
+
+def test_a_head_and_an_agent_that_share_no_version_say_who_is_too_old(
+    empty_cluster: Cluster,
+) -> None:
+    machine = up(empty_cluster)
+    other = empty_cluster.add()
+    other.environment["TUTTI_TEST_TREE_SPEAKS"] = "2-3"
+    address, token = empty_cluster.token()
+    done = other("join", address, "--token", token, "--name", "two", "--slots", "4")
+    assert done.returncode != 0
+    told = "two 0.1.0 speaks protocol versions 2 to 3, head 0.1.0 speaks 1 to 1: upgrade the older"
+    wait_until(lambda: told in machine.logs(), "the head says who")
+    use(machine)
+
+
 def test_keepers_two_versions_older_are_refused_and_the_words_say_what_to_do(
     empty_cluster: Cluster,
 ) -> None:

@@ -1,8 +1,9 @@
 """Checks the sources: clang-format, clang-tidy, ruff. `--fix` rewrites what can be rewritten.
 
 clang-tidy runs on every C++ source but the tests, and remembers the clean ones: a file is checked
-again when it, a header it includes, the checks, the flags or clang-tidy itself changed. It sees no
-precompiled header, so a file that forgot an include fails here.
+again when it, a header it includes, the checks, the flags or clang-tidy itself changed. Most of its
+time goes into headers, so files are read together, in batches; those of a batch that is not clean
+are looked at again one by one.
 """
 
 import argparse
@@ -13,14 +14,19 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from batches import batches
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 CLEAN = ROOT / "build/lint"
 JOBS = os.cpu_count() or 1
+BATCH = 10  # of more, the memory grows and the time does not fall
+ALONE = re.compile(r"_(sse2|avx2|avx512|targets)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 INCLUDE_ROOTS = (ROOT / "src", ROOT / "include", ROOT)
 
@@ -129,19 +135,50 @@ def mark_of(source: Path) -> Path:
     return CLEAN / key.hexdigest()
 
 
-def tidy(source: Path) -> str:
-    """The complaints about one file; none leaves a mark."""
-    extra = ("-mavx2",) if source.stem.endswith("_avx2") else ()
+def tidy(source: Path, *more_flags: str | Path) -> str:
+    """The complaints about one file."""
     done = subprocess.run(
-        [BIN / "clang-tidy", "--quiet", source, "--", *flags(), *extra],
+        [BIN / "clang-tidy", "--quiet", source, "--", *flags(), *more_flags],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    if done.returncode == 0:
-        mark_of(source).touch()
-        return ""
-    return done.stdout.strip() or done.stderr
+    return "" if done.returncode == 0 else done.stdout.strip() or done.stderr
+
+
+def tidy_together(sources: list[Path]) -> bool:
+    """Whether all are clean, one after the other in one text."""
+    with tempfile.NamedTemporaryFile("w", suffix=".cc", dir=ROOT / "build") as together:
+        for source in sources:
+            together.write(f'#line 1 "{source}"\n{source.read_text()}\n')
+        together.flush()
+        folders = (f"-I{folder}" for folder in sorted({source.parent for source in sources}))
+        return not tidy(Path(together.name), *folders)
+
+
+def look_at(batch: list[Path]) -> list[str]:
+    """The complaints about each; none leaves a mark."""
+    together = len(batch) > 1 and tidy_together(batch)
+    complaints = []
+    for source in batch:
+        extra = ("-mavx2",) if source.stem.endswith("_avx2") else ()
+        complaint = "" if together else tidy(source, *extra)
+        if complaint:
+            complaints.append(complaint)
+        else:
+            mark_of(source).touch()
+    return complaints
+
+
+def in_batches(sources: list[Path]) -> list[list[Path]]:
+    """Neighbours share most headers. What has flags or macros of its own goes alone."""
+    alone = [source for source in sources if ALONE.search(source.stem)]
+    folders: dict[Path, list[Path]] = {}
+    for source in sources:
+        if source not in alone:
+            folders.setdefault(source.parent, []).append(source)
+    together = [batch for folder in folders.values() for batch in batches(folder, BATCH)]
+    return [*together, *([source] for source in alone)]
 
 
 def check_tidy() -> bool:
@@ -156,10 +193,11 @@ def check_tidy() -> bool:
     stale = [source for source in sources if not mark_of(source).exists()]
     complaints: set[str] = set()
     with ThreadPoolExecutor(JOBS) as pool:
-        for output in pool.map(tidy, stale):
-            if output and output not in complaints:
-                print(output, flush=True)
-                complaints.add(output)
+        for outputs in pool.map(look_at, in_batches(stale)):
+            for output in outputs:
+                if output not in complaints:
+                    print(output, flush=True)
+                    complaints.add(output)
     print(f"clang-tidy: {len(stale)} of {len(sources)} files looked at again")
     return not complaints
 

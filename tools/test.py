@@ -1,7 +1,8 @@
 """Builds and runs every test, and ends with one line: N passed, N failed, and N skipped if any.
 
-Stages: the release build, the address and undefined-behaviour sanitizers, the thread sanitizer
-(only tests marked CONCURRENT in CMakeLists.txt), and pytest over tests/.
+Stages: the release build, pytest over tests/, the address and undefined-behaviour sanitizers, and
+the thread sanitizer (only tests marked CONCURRENT in CMakeLists.txt). While one stage runs the next
+is built: tests mostly wait, compilers never do.
 """
 
 import argparse
@@ -12,12 +13,13 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = os.cpu_count() or 1
-TEST_TIMEOUT_S = 600  # an executable that takes longer hangs; the slowest takes seconds
+TEST_TIMEOUT_S = 1200  # an executable that takes longer hangs
 DOCTEST_SUMMARY = re.compile(
     r"test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped"
 )
@@ -76,9 +78,7 @@ def count_pytest(junit: Path) -> Count:
     return total
 
 
-def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> Count:
-    if not run("tools/build", preset, *targets):
-        return Count(failed=1)
+def ctest(preset: str, *select: str) -> Count:
     junit = ROOT / "build" / preset / "ctest.xml"
     junit.unlink(missing_ok=True)
     passed = run_quietly(
@@ -100,18 +100,6 @@ def cxx_stage(preset: str, targets: list[str], select: tuple[str, ...] = ()) -> 
     count = count_ctest(junit) if junit.exists() else Count()
     # Whatever ctest held against us and did not write down.
     return count if passed or count.failed else count + Count(failed=1)
-
-
-def release() -> Count:
-    return cxx_stage("release", ["all", "tests", "examples"])
-
-
-def asan() -> Count:
-    return cxx_stage("asan", ["tests"])
-
-
-def tsan() -> Count:
-    return cxx_stage("tsan", ["concurrent_tests"], select=("-L", "concurrent"))
 
 
 # JAX has threads, and more memory than all else: nothing should be forked from where it is loaded.
@@ -137,21 +125,51 @@ def pytest(name: str, *what: str) -> Count:
     return count_pytest(junit) if junit.exists() else Count(failed=1)
 
 
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    build: tuple[str, ...]  # the words of tools/build; none if an earlier stage built it
+    run: Callable[[], Count]
+
+
+QUICK = (
+    Stage("release", ("release", "all", "tests", "examples"), lambda: ctest("release")),
+    Stage("python", (), python),
+)
+SANITIZERS = (
+    Stage("asan", ("asan", "tests"), lambda: ctest("asan")),
+    Stage("tsan", ("tsan", "concurrent_tests"), lambda: ctest("tsan", "-L", "concurrent")),
+)
+
+
+def build(stage: Stage) -> tuple[bool, float]:
+    """Whether it went well, and in how many seconds."""
+    start = time.monotonic()
+    return not stage.build or run("tools/build", *stage.build), time.monotonic() - start
+
+
+def run_all(stages: tuple[Stage, ...]) -> Count:
+    total = Count()
+    builder = ThreadPoolExecutor(1)
+    try:
+        builds = [builder.submit(build, stage) for stage in stages]
+        for stage, building in zip(stages, builds, strict=True):
+            built, build_s = building.result()
+            start = time.monotonic()
+            count = stage.run() if built else Count(failed=1)
+            run_s = time.monotonic() - start
+            print(f"{stage.name}: {count}; built in {build_s:.0f} s, ran in {run_s:.0f} s")
+            total += count
+    finally:
+        builder.shutdown(cancel_futures=True)
+    return total
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave the sanitizers out")
     arguments = parser.parse_args()
-
-    stages: list[Callable[[], Count]] = [release, python]
-    if not arguments.quick:
-        stages[1:1] = [asan, tsan]
-    total = Count()
-    for stage in stages:
-        start = time.monotonic()
-        count = stage()
-        seconds = time.monotonic() - start
-        print(f"{stage.__name__}: {count} in {seconds:.0f} s")
-        total += count
+    total = run_all(QUICK if arguments.quick else QUICK + SANITIZERS)
     print(total)
     return 1 if total.failed or not total.passed else 0
 

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import signal as signals
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,7 +168,8 @@ class Job:
     def output(self) -> Iterator[Line]:
         """What it prints, from the beginning to its end, line by line.
 
-        Lines of one process are in order. A job that prints faster than this is read waits.
+        Lines of one process are in order. A job that prints faster than this is read waits. What
+        a host that does not answer any more may have kept to itself is told as a warning.
         """
         roles = self._ask()["roles"]
         names = [(role["name"], rank) for role in roles for rank in range(role["count"])]
@@ -188,6 +190,8 @@ class Job:
             for (process, stream), rest in begun.items():
                 kind = "stdout" if stream == 1 else "stderr"
                 yield Line(*names[process], kind, rest.decode(errors="replace"))
+            for text in output.missing():
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
         finally:
             output.close()
 

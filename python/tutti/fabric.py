@@ -387,7 +387,7 @@ class Fabric:
         given = _array(array)
         try:
             with self._telling():
-                begun = begin(self._core, given, *words)
+                begun = begin(self._core, given, *words, _caller())
         except TypeError:
             raise _unfit(given, None) from None
         operation = Operation(self, begun, result)

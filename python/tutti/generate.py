@@ -61,8 +61,12 @@ class Generator:
         tokenizer: Tokenizer | None = None,
         sequences: int = 1,
         threads: int = 0,
+        keep_packed: bool = False,
     ) -> None:
-        """``model`` has a method ``logits(tokens)``; it sees ``context`` tokens at most."""
+        """``model`` has a method ``logits(tokens)``; it sees ``context`` tokens at most.
+
+        ``keep_packed`` takes prompts in faster, for as much memory again as the weights have.
+        """
         logits = getattr(model, "logits", None)
         if not callable(logits):
             raise Error(
@@ -82,7 +86,7 @@ class Generator:
             for length in (1, chunk)
         )
         self._core = _core.Decoder(
-            step, many, os.fspath(weights), sequences, context, chunk, threads
+            step, many, os.fspath(weights), sequences, context, chunk, threads, keep_packed
         )
 
     @classmethod

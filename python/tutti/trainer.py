@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from tutti import _core
 from tutti._error import Error
@@ -28,6 +28,8 @@ from tutti.nn import Module, i32, trace
 from tutti.optim import AdamW
 
 __all__ = ["Run", "Step", "Trainer"]
+
+_T = TypeVar("_T")
 
 # A record is made after so many steps, or so many seconds when they take long.
 _RECORD_STEPS = 10
@@ -198,7 +200,8 @@ class Trainer:
     # What it does.
 
     def step(self) -> Step:
-        """One step; raises tutti.Error when its loss is not finite, and then changes nothing."""
+        """One step; raises tutti.Error when its loss is not finite, or when the rank's epoch is
+        over before it was decided, and then changes nothing. fit() tries the latter again."""
         return Step(*self._core.step())
 
     def evaluate(self, batches: int | None = None) -> float:
@@ -249,7 +252,7 @@ class Trainer:
             elif printer.is_due():
                 printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
-                evaluated = self.evaluate()
+                evaluated = self._in_an_epoch(self.evaluate)
                 record = {"step": step.step, "validation_loss": evaluated}
                 _note(metrics, record)
                 words = f"step {step.step}  validation loss {evaluated:.4f}"
@@ -266,7 +269,16 @@ class Trainer:
     def _steps(self) -> Iterator[Step]:
         self._recorded_at = time.monotonic()
         while self.steps_done < self.run.steps:
-            yield self.step()
+            yield self._in_an_epoch(self.step)
+
+    def _in_an_epoch(self, call: Callable[[], _T]) -> _T:
+        """Does it again in the next epoch when the present one ends meanwhile."""
+        while True:
+            try:
+                return call()
+            except Error as error:
+                if error.code != "unavailable" or not self._core.was_aborted:
+                    raise
 
     def _is_due(self, step: Step) -> bool:
         now = time.monotonic()

@@ -7,6 +7,7 @@
 #include "cluster/agent_api.h"
 #include "world/real/accounts.h"
 #include "world/real/background.h"
+#include "world/real/environment_search.h"
 #include "world/real/this_process.h"
 #include "world/semaphore.h"
 
@@ -33,6 +34,7 @@ AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
   head.set_node(kHead);
   head.set_address(machine.head_tree);
   place.tree.places = {head};
+  pretend_other_version(place.tree);
   place.listen = Address::tcp(listen.host, 0);
   place.api = Address::tcp(listen.host, api.port).text();
   return place;
@@ -77,8 +79,11 @@ AgentOptions agent_options(const DaemonContext& context) {
   options.keeper.environment = own_environment();
   pretend_to_be_older(options.keeper);
   options.run_as = [host = machine.name](const std::string& user) { return run_as(user, host); };
+  options.find_by_environment = find_by_environment;
   options.keepers_linger = !context.embedded;
+  options.reserve_log = !context.embedded;
   options.rank_nice = change_own_nice(kAgentNice) ? -kAgentNice : kRankNice;
+  give_own_nice_to_session();
   return options;
 }
 

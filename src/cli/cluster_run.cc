@@ -12,8 +12,12 @@
 namespace tutti::cli {
 namespace {
 
-// After the job is over: an agent that says nothing for so long has nothing more to say.
+// After the job is over: whoever says nothing for so long is asked anew, and then given up.
+constexpr Duration kAskAgainPatience = 1s;
 constexpr Duration kLastWordsPatience = 2s;
+// Between questions to a host that has not heard yet that the job came back to it.
+constexpr Duration kShortestPause = 50ms;
+constexpr Duration kLongestPause = 1s;
 // Between tries to tell a head that is away that the job shall end.
 constexpr Duration kKillPause = 200ms;
 
@@ -27,25 +31,49 @@ class ClusterRun final : private JobListener {
 
  private:
   Task<GangReport> until_over(Task<Result<cluster::JobInfo>> changes);
-  // What one host says, until it has said all.
+  // What one host says. The job may leave it and come back.
   class Host final : public OutputListener {
    public:
     explicit Host(ClusterRun& run) : run_(run) {}
     void on_event(const cluster::ProcessEvent& event) override {
-      ++run_.heard_;
+      hear_of(event.process());
       run_.teller_.on_event(event);
     }
     Task<Result<void>> on_output(uint32_t process, uint8_t stream, Bytes bytes) override {
+      hear_of(process);
       return run_.tell(process, stream, bytes);
     }
+    void ask_again() {
+      if (calling == nullptr) return;
+      again = true;
+      calling->cancel();
+    }
+
+    OutputPlace place;
+    uint64_t wanted = 0;       // the last epoch in which the job is here, as the head says
+    RangeSet seen;             // processes that were here
+    Scope* calling = nullptr;  // while it is asked
+    bool following = false;
+    bool again = false;
+    bool done = false;  // it has said all
 
    private:
+    void hear_of(uint32_t process) {
+      ++run_.heard_;
+      if (!seen.contains(process)) seen.add(process);
+    }
     ClusterRun& run_;
   };
 
   void on_change(const cluster::JobInfo& info) override;
   void on_head_away(const Error& why) override;
-  Task<void> follow(cluster::HostAbout host);
+  void follow_in(const cluster::HostAbout& member, uint64_t epoch);
+  Task<void> follow(Host& host);
+  Task<Result<void>> ask_all(Host& host);
+  Task<Result<void>> ask(Host& host);
+  Task<void> ask_into(Host& host, Result<void>& outcome);
+  void on_failure(Host& host, const Error& why);
+  void tell_missing();
   Task<Result<void>> tell(uint32_t process, uint8_t stream, Bytes bytes);
   Task<void> obey_signals(Scope& watching);
   void begin_end(GangEnd end, int signal);
@@ -65,8 +93,10 @@ class ClusterRun final : private JobListener {
   std::optional<GangEnd> ended_by_us_;
   bool hurried_ = false;
   bool abandoned_ = false;
+  bool over_ = false;  // the job
   bool told_away_ = false;
   bool told_waiting_ = false;
+  bool told_denied_ = false;
   uint32_t restarts_ = 0;
   uint64_t heard_ = 0;
   int printing_ = 0;
@@ -85,11 +115,25 @@ void ClusterRun::on_change(const cluster::JobInfo& info) {
         fmt::format("job {} is restarted, {} so far: {}", job_, info.restarts(),
                     info.why().empty() ? "one of its processes ended" : info.why()));
   restarts_ = info.restarts();
-  for (const cluster::HostAbout& host : info.members()) {
-    auto& known = hosts_[host.name()];
-    if (known != nullptr) continue;
-    known = std::make_unique<Host>(*this);
-    following_->spawn(follow(host));
+  over_ = info.state() >= cluster::SUCCEEDED;
+  for (const cluster::HostAbout& member : info.members()) follow_in(member, info.epoch());
+}
+
+void ClusterRun::follow_in(const cluster::HostAbout& member, uint64_t epoch) {
+  auto& host = hosts_[member.name()];
+  const bool is_new = host == nullptr;
+  if (is_new) {
+    host = std::make_unique<Host>(*this);
+    host->place.next.set_job(job_);
+  }
+  host->wanted = std::max(host->wanted, epoch);
+  const bool moved = host->place.host.api() != member.api();
+  host->place.host = member;
+  if (host->following) {
+    if (moved) host->ask_again();
+  } else if (is_new || host->place.epoch < host->wanted) {
+    host->following = true;
+    following_->spawn(follow(*host));
   }
 }
 
@@ -100,24 +144,72 @@ void ClusterRun::on_head_away(const Error& why) {
                   why.message(), job_));
 }
 
-Task<void> ClusterRun::follow(cluster::HostAbout host) {
-  if (host.name() != cluster_.machine.name) {
+Task<void> ClusterRun::follow(Host& host) {
+  host.done = false;
+  auto followed = co_await ask_all(host);
+  host.done = followed.has_value();
+  host.following = false;
+  if (!followed) on_failure(host, followed.error());
+}
+
+// Until it has said all of the epochs that the head tells of, or there will be no more.
+Task<Result<void>> ClusterRun::ask_all(Host& host) {
+  if (host.place.host.name() != cluster_.machine.name) {
     auto loaded = co_await cluster_.load_certificate();
     if (!loaded) {
-      viewer_.print_notice(fmt::format("no output of {}: {}", host.name(), loaded.error().text()));
-      co_return;
+      host.place.trouble = loaded.error();
+      co_return fail(std::move(loaded).error());
     }
   }
-  Host& listener = *hosts_[host.name()];
-  auto followed = co_await cluster_.client->follow(host, job_, listener);
-  if (followed || followed.error().code() == Code::cancelled) co_return;
-  if (viewer_.broken()) {
-    teller_.output_lost(followed.error());
-    if (!ended_by_us_) begin_end(GangEnd::output_lost, 0);
-    co_return;
+  Duration pause = kShortestPause;
+  while (true) {
+    const bool over = over_;
+    auto asked = co_await ask(host);
+    if (!asked) co_return asked;
+    if (over || host.place.epoch >= host.wanted) co_return {};
+    auto slept = co_await cluster_.world.clock().sleep(pause);
+    if (!slept) co_return slept;
+    pause = std::min(2 * pause, kLongestPause);
   }
-  viewer_.print_notice(
-      fmt::format("no more output of {}: {}", host.name(), followed.error().text()));
+}
+
+Task<Result<void>> ClusterRun::ask(Host& host) {
+  while (true) {
+    Result<void> outcome;
+    Scope calling;
+    host.calling = &calling;
+    calling.spawn(ask_into(host, outcome));
+    (void)co_await calling.join();
+    host.calling = nullptr;
+    if (!std::exchange(host.again, false) || outcome) co_return outcome;
+  }
+}
+
+Task<void> ClusterRun::ask_into(Host& host, Result<void>& outcome) {
+  auto followed = co_await cluster_.client->follow(host.place, host);
+  outcome = std::move(followed);
+}
+
+void ClusterRun::on_failure(Host& host, const Error& why) {
+  if (why.code() == Code::cancelled) return;
+  if (viewer_.broken()) {
+    teller_.output_lost(why);
+    if (!ended_by_us_) begin_end(GangEnd::output_lost, 0);
+  } else if (why.code() == Code::denied) {
+    host.done = true;
+    if (!std::exchange(told_denied_, true)) viewer_.on_denied(why);
+  }
+}
+
+// Whoever started nothing and was never away has nothing that could be missing.
+void ClusterRun::tell_missing() {
+  if (abandoned_ || viewer_.broken() || told_denied_) return;
+  for (const auto& [name, host] : hosts_) {
+    if (host->done || (host->seen.empty() && !host->place.trouble)) continue;
+    const Error why =
+        host->place.trouble.value_or(Error(Code::unavailable, "its agent says nothing more"));
+    viewer_.on_output_missing(name, host->seen, why);
+  }
 }
 
 Task<Result<void>> ClusterRun::tell(uint32_t process, uint8_t stream, Bytes bytes) {
@@ -183,12 +275,16 @@ Task<void> ClusterRun::obey_signals(Scope& watching) {
   }
 }
 
+// Who is silent may be one whose connection broke without a word.
 Task<void> ClusterRun::give_up_silent(Scope& following) {
+  Duration patience = kAskAgainPatience;
   while (true) {
     const uint64_t before = heard_;
-    auto slept = co_await cluster_.world.clock().sleep(kLastWordsPatience);
+    auto slept = co_await cluster_.world.clock().sleep(patience);
     if (!slept) co_return;
-    if (heard_ == before && printing_ == 0) break;
+    if (heard_ != before || printing_ != 0) continue;
+    if (std::exchange(patience, kLastWordsPatience) == kLastWordsPatience) break;
+    for (const auto& [name, host] : hosts_) host->ask_again();
   }
   following.cancel();
 }
@@ -221,6 +317,7 @@ Task<GangReport> ClusterRun::until_over(Task<Result<cluster::JobInfo>> changes) 
   obeying.spawn(obey_signals(watching));
   watching.spawn(keep(std::move(changes), info));
   (void)co_await watching.join();
+  over_ = true;
   if (abandoned_) following.cancel();
   Scope giving_up;
   giving_up.spawn(give_up_silent(following));
@@ -229,6 +326,7 @@ Task<GangReport> ClusterRun::until_over(Task<Result<cluster::JobInfo>> changes) 
     scope->cancel();
     (void)co_await scope->join();
   }
+  tell_missing();
   GangReport& report = teller_.report();
   report.elapsed = cluster_.world.clock().now() - began;
   if (abandoned_)

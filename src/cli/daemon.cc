@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/complain.h"
 #include "cli/programs.h"
+#include "cluster/client.h"
 #include "wire/authority_folder.h"
 #include "world/real/background.h"
 #include "world/real/signals.h"
@@ -91,9 +92,15 @@ int run_daemon(std::string_view program, int argc, char** argv,
   return kFailed;
 }
 
-namespace {
-
-constexpr Duration kRenewalPause = 1h;
+// "1-2"
+void pretend_other_version(TreeOptions& tree) {
+  const char* said = std::getenv("TUTTI_TEST_TREE_SPEAKS");
+  if (said == nullptr) return;
+  char* rest = nullptr;
+  tree.lowest_version = static_cast<uint16_t>(std::strtoul(said, &rest, 10));
+  tree.highest_version = *rest == '-' ? static_cast<uint16_t>(std::strtoul(rest + 1, nullptr, 10))
+                                      : tree.lowest_version;
+}
 
 // Tests have no time to wait for a year.
 int64_t program_lifetime_s() {
@@ -101,8 +108,65 @@ int64_t program_lifetime_s() {
   return said == nullptr ? kProgramLifetime_s : std::strtoll(said, nullptr, 10);
 }
 
+namespace {
+
+constexpr Duration kRenewalPause = 1h;
+
 wire::IssueOptions issue_options(wire::Role role, std::string name) {
   return {.role = role, .name = std::move(name), .lifetime_s = program_lifetime_s()};
+}
+
+// The head signs another one for who still has one that is good.
+Task<Result<wire::Certificate>> ask_for_another(DaemonContext& context, wire::Certificate present) {
+  CO_TRY(const auto seals, wire::CertifiedSeals::make(context.world, present));
+  CO_TRY(Address address, Address::parse(context.machine.head_api));
+  const wire::MakeSeal seal = [&] {
+    wire::SealRequest request{.kind = Address::Kind::tcp, .side = wire::Side::connecting};
+    request.expected.roles = {wire::Role::head};
+    return seals->make(std::move(request));
+  };
+  CO_TRY(const wire::SigningRequest key, wire::SigningRequest::make());
+  ApiCaller caller(context.world, std::move(address), seal, present.identity());
+  cluster::RenewRequest request;
+  request.set_request(key.request_pem);
+  auto reply = co_await caller.ask(api::kRenew, std::move(request));
+  co_await caller.close();
+  if (!reply) co_return fail(reply.error().context("ask the head for another certificate"));
+  co_return wire::Certificate::from_pem(key.key_pem + reply->certificate() + reply->authority());
+}
+
+// Of a member, if it is time.
+Task<Result<wire::Certificate>> renew_by_head(DaemonContext& context, wire::Role role,
+                                              std::string name) {
+  const std::string path = wire::certificate_path(context.home.cluster_folder(), role, name);
+  auto present = co_await wire::load_certificate(context.world, path);
+  if (!present) co_return fail(std::move(present).error());
+  const int64_t now = context.world.clock().unix_ns() / 1'000'000'000;
+  if (!present->needs_renewal(now)) co_return present;
+  const wire::Identity identity = present->identity();
+  auto renewed = co_await ask_for_another(context, std::move(*present));
+  if (!renewed) co_return fail(std::move(renewed).error());
+  if (renewed->identity() != identity)
+    co_return fail(Code::denied, "the head gave a certificate of another, {}",
+                   renewed->identity().name);
+  auto stored = co_await wire::store_certificate(context.world, path, *renewed);
+  if (!stored) co_return fail(std::move(stored).error());
+  co_return renewed;
+}
+
+Task<Result<wire::Certificate>> renew(DaemonContext& context, wire::Identity identity) {
+  if (!context.machine.has_head) {
+    // Whoever uses the command here needs one as well.
+    std::string user = context.machine.user;
+    auto of_user = co_await renew_by_head(context, wire::Role::user, std::move(user));
+    if (!of_user)
+      TUTTI_LOG(warn, "the user's certificate is not renewed", {{"why", of_user.error().text()}});
+    std::string name = identity.name;
+    co_return co_await renew_by_head(context, identity.role, std::move(name));
+  }
+  wire::IssueOptions options = issue_options(identity.role, identity.name);
+  co_return co_await wire::obtain_certificate(context.world, context.home.cluster_folder(),
+                                              context.machine.cluster, std::move(options));
 }
 
 }  // namespace
@@ -111,9 +175,8 @@ Task<Result<void>> keep_renewed(DaemonContext& context, const Credential& creden
   const Duration tenth = program_lifetime_s() * 1s / 10;
   while (true) {
     CO_TRY_DO(co_await context.world.clock().sleep(std::min(kRenewalPause, tenth)));
-    auto certificate = co_await wire::obtain_certificate(
-        context.world, context.home.cluster_folder(), context.machine.cluster,
-        issue_options(credential.identity.role, credential.identity.name));
+    wire::Identity identity = credential.identity;
+    auto certificate = co_await renew(context, std::move(identity));
     auto renewed = certificate ? credential.seals->renew(*certificate)
                                : Result<void>(fail(std::move(certificate).error()));
     if (!renewed)

@@ -24,7 +24,9 @@ uint64_t dense_heap_bytes() { return 0; }
 namespace tutti::cli {
 namespace {
 
-constexpr size_t kStep = 16;  // sizes are multiples of it, as the alignment of `new` is
+// Sizes are multiples of it. What needs an alignment of 16 has a size that is one of that, and lies
+// at one.
+constexpr size_t kStep = 8;
 constexpr size_t kLargest = 4096;
 constexpr size_t kSpanBytes = 32 << 10;
 constexpr size_t kHeapBytes = size_t{64} << 30;  // of addresses; more than machines we know have

@@ -21,6 +21,15 @@ std::string_view stream_name(RankStream stream) {
 
 }  // namespace
 
+std::string missing_output_text(const std::string& host, const RangeSet& processes,
+                                std::span<const std::string> labels, const Error& why) {
+  const std::string who = processes.empty() ? "ranks" : format_ranks(processes.members(), labels);
+  return fmt::format(
+      "some of what {} printed on host {} may be missing here: {}; when its agent is up again, "
+      "Job.output() of Python reads what it kept",
+      who, host, why.text());
+}
+
 GangPrinter::GangPrinter(uint32_t ranks, PrintStyle style, OutputSink& output, OutputSink& error,
                          std::vector<std::string> labels)
     : style_(style),
@@ -49,8 +58,8 @@ void GangPrinter::print_event(const Json& event) {
 }
 
 Json GangPrinter::event_of(uint32_t rank, std::string_view what) const {
-  Json event = {{"event", what}, {"rank", rank}};
-  if (!labels_.empty()) event["name"] = labels_[rank];
+  Json event = rank_json(rank, labels_);
+  event["event"] = what;
   return event;
 }
 
@@ -116,13 +125,24 @@ void GangPrinter::on_hurried() {
   error_.added();
 }
 
+void GangPrinter::on_output_missing(const std::string& host, const RangeSet& processes,
+                                    const Error& why) {
+  if (style_ != PrintStyle::json)
+    return print_notice(missing_output_text(host, processes, labels_, why));
+  print_event({{"event", "output_missing"},
+               {"host", host},
+               {labels_.empty() ? "ranks" : "processes", processes.members()},
+               {"why", why.text()}});
+}
+
 Task<Result<void>> GangPrinter::on_output(uint32_t rank, RankStream stream, Bytes bytes) {
   OutputSink& sink = sink_of(stream);
   CO_TRY_DO(co_await sink.room());
   RankOutput& state = state_of(rank, stream);
+  if (std::exchange(state.life_over, bytes.empty())) tail_of(rank, stream) = LastLines();
   if (style_ == PrintStyle::raw) print_raw(state, sink, as_text(bytes));
   const auto print = [&](std::string_view text, LineEnd end) {
-    (stream == RankStream::output ? tails_[rank].output : tails_[rank].error).add(text, end);
+    tail_of(rank, stream).add(text, end);
     if (style_ != PrintStyle::raw) print_line(rank, stream, text, end);
   };
   if (bytes.empty()) {

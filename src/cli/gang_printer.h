@@ -1,10 +1,12 @@
 // Shows what a gang does: lines with their rank before them, or events as JSON lines.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "base/range_set.h"
 #include "cli/output_sink.h"
 #include "cluster/gang.h"
 #include "cluster/lines.h"
@@ -25,7 +27,16 @@ class JobViewer : public GangListener {
   virtual bool broken() const = 0;
   // A line to people, not to tools.
   virtual void print_notice(std::string_view text) = 0;
+  // Some of what these printed on that host may not have been shown, nor will be.
+  virtual void on_output_missing(const std::string& host, const RangeSet& processes,
+                                 const Error& why) = 0;
+  // What it prints is not for us to read.
+  virtual void on_denied(const Error& why) { print_notice(why.text()); }
 };
+
+// That, in words for people.
+std::string missing_output_text(const std::string& host, const RangeSet& processes,
+                                std::span<const std::string> labels, const Error& why);
 
 class GangPrinter : public JobViewer {
  public:
@@ -38,6 +49,8 @@ class GangPrinter : public JobViewer {
   void on_exit(uint32_t rank, const RankReport& report) override;
   void on_ending(const GangReport& so_far) override;
   void on_hurried() override;
+  void on_output_missing(const std::string& host, const RangeSet& processes,
+                         const Error& why) override;
 
   bool broken() const override { return output_.broken() || error_.broken(); }
   // What each rank printed last.
@@ -55,6 +68,7 @@ class GangPrinter : public JobViewer {
     std::string raw;           // the beginning of a line, when printing raw
     bool within_line = false;  // the last piece was continued
     bool ended = false;
+    bool life_over = false;  // what comes next, if only its end, is of another life of the rank
   };
 
   OutputSink& sink_of(RankStream stream) {
@@ -69,6 +83,9 @@ class GangPrinter : public JobViewer {
   // An event of this rank, by its number and, where it has one, its name.
   Json event_of(uint32_t rank, std::string_view what) const;
   void print_held_exit(uint32_t rank);
+  LastLines& tail_of(uint32_t rank, RankStream stream) {
+    return stream == RankStream::output ? tails_[rank].output : tails_[rank].error;
+  }
   void print_line(uint32_t rank, RankStream stream, std::string_view text, LineEnd end);
   void print_raw(RankOutput& state, OutputSink& sink, std::string_view bytes);
 

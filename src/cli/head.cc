@@ -80,19 +80,22 @@ Task<Result<void>> body(DaemonContext& context) {
   Event started;
   HeadOptions options;
   options.tree.self = credential->identity;
+  pretend_other_version(options.tree);
   options.listen = Address::tcp(listen.host, 0);
   if (!machine.head_tree.empty()) {
     CO_TRY(options.listen, Address::parse(machine.head_tree));
   }
   if (machine.fan_out != 0) options.tree.shape.fan_out = machine.fan_out;
   options.folder = context.home.head_folder();
+  options.reserve_log = !context.embedded;
+  options.owner = machine.user;
   options.started = [&started] { started.set(); };
   CO_TRY(options.most_ended, number_from("TUTTI_HEAD_KEEPS", options.most_ended));
   CO_TRY(options.log_bytes, number_from("TUTTI_HEAD_LOG_BYTES", options.log_bytes));
   HeadIndex index(world, options.folder + "/jobs.sqlite");
   options.index = &index;
   Head head(world, *credential->seals, std::move(options));
-  JoinDesk desk(world, std::move(*authority));
+  JoinDesk desk(world, std::move(*authority), program_lifetime_s());
   HeadApi api(world, *credential->seals, head, desk, credential->identity, machine.user);
   Scope strands;
   strands.spawn(head.run());

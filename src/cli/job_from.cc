@@ -68,8 +68,21 @@ Result<job::Spec> make_job_of_text(World& world, std::string_view text, std::str
   for (std::string& setting : environment_of_ranks(options, world.random()))
     if (!said.contains(setting.substr(0, setting.find('='))))
       spec.add_environment(std::move(setting));
+  if (options.timeout) spec.set_timeout_ns(to_ns(*options.timeout));
+  if (options.says_grace) spec.set_grace_ns(to_ns(options.grace));
   complete(spec, options, open_files);
   return spec;
+}
+
+// A folder here is no program elsewhere.
+Task<Result<void>> check_no_folder(World& world, std::string command, std::string folder) {
+  const bool is_path = command.contains('/') || command == "." || command == "..";
+  if (!is_path) co_return {};
+  const std::string path = command.starts_with('/') ? command : folder + "/" + command;
+  auto found = co_await world.disk().info(path);
+  if (!found || !found->directory) co_return {};
+  co_return fail(Code::invalid, "{} is a folder, not a program; to run in it, write --cwd {}",
+                 command, command);
 }
 
 Task<Result<job::Spec>> make_job(World& world, RunOptions options, uint64_t open_files) {
@@ -81,6 +94,9 @@ Task<Result<job::Spec>> make_job(World& world, RunOptions options, uint64_t open
   }
   job::Spec spec = job_of_command(world, options);
   complete(spec, options, open_files);
+  const std::string program = options.command.front();
+  const std::string folder = spec.folder();
+  CO_TRY_DO(co_await check_no_folder(world, program, folder));
   co_return spec;
 }
 

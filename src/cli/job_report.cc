@@ -23,10 +23,12 @@ Exit exit_of(const cluster::Exit& told) {
 
 JobTeller::JobTeller(GangListener& listener, uint32_t processes) : listener_(listener) {
   report_.ranks.resize(processes);
+  epochs_.resize(processes);
 }
 
 void JobTeller::on_event(const cluster::ProcessEvent& event) {
-  if (!knows(event.process())) return;
+  if (!knows(event.process()) || event.epoch() < epochs_[event.process()]) return;
+  epochs_[event.process()] = event.epoch();
   RankReport& rank = report_.ranks[event.process()];
   const auto pid = static_cast<pid_t>(event.pid());
   if (rank.pid != pid) {
@@ -38,6 +40,8 @@ void JobTeller::on_event(const cluster::ProcessEvent& event) {
   rank.exit->core_dumped = event.core_dumped();
   rank.sequence = ++exits_;
   rank.last_signal_sent = event.signal_sent();
+  rank.outlived_grace = event.outlived_grace();
+  rank.signalled_by = event.signalled_by();
   rank.lived = Duration(event.exit().lived_ns());
   listener_.on_exit(event.process(), rank);
 }
@@ -96,6 +100,8 @@ GangReport JobTeller::finish(const Result<cluster::JobInfo>& info,
     case cluster::SUCCEEDED: report_.end = GangEnd::finished; break;
     case cluster::TIMED_OUT: report_.end = GangEnd::timed_out; break;
     case cluster::KILLED_BY_USER:
+      if (!ended_by_us) report_.ended_by = info->ended_by();
+      if (!ended_by_us) report_.notice = Duration(info->notice_ns());
       report_.end =
           ended_by_us.value_or(info->why() == kPreempted ? GangEnd::preempted : GangEnd::killed);
       break;

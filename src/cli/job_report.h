@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "cluster/gang.h"
 #include "cluster/head.pb.h"
@@ -13,7 +14,7 @@ class JobTeller {
   JobTeller(GangListener& listener, uint32_t processes);
 
   bool knows(uint32_t process) const { return process < report_.ranks.size(); }
-  // Told twice, it is heeded once.
+  // Told twice, it is heeded once; told by a host that has it no more, not at all.
   void on_event(const cluster::ProcessEvent& event);
   // We want the job to end.
   void begin_end(GangEnd end);
@@ -28,6 +29,7 @@ class JobTeller {
 
   GangListener& listener_;
   GangReport report_;
+  std::vector<uint64_t> epochs_;  // in which the processes were started
   uint64_t exits_ = 0;
 };
 

@@ -46,7 +46,12 @@ Json status_json(const cluster::StatusReply& status, const std::string& head) {
                      {"version", host.version()},
                      {"leftovers", leftovers}});
   }
+  Json twins = Json::array();
+  for (const cluster::Twin& twin : status.twins())
+    twins.push_back(
+        {{"name", twin.name()}, {"times", twin.times()}, {"last", time_json(twin.last_unix_ns())}});
   return {{"cluster", status.cluster()},
+          {"twins", twins},
           {"version", status.version()},
           {"head", head},
           {"tree", status.address()},
@@ -77,6 +82,7 @@ Json job_json(const cluster::JobInfo& info) {
                {"user", info.user()},
                {"state", state_name(info.state())},
                {"why", info.why()},
+               {"ended_by", info.ended_by().empty() ? Json() : Json(info.ended_by())},
                {"processes", info.processes()},
                {"restarts", info.restarts()},
                {"submitted", time_json(info.submitted_unix_ns())},

@@ -142,7 +142,7 @@ Task<Result<int>> signal_job(Cluster& cluster, SignalOptions options) {
 }  // namespace
 
 int jobs(int argc, char** argv) {
-  CLI::App app("Shows the jobs of the cluster, newest first.");
+  Arguments app("Shows the jobs of the cluster, newest first.");
   app.name("tutti jobs");
   app.footer(
       "examples:\n"
@@ -160,23 +160,23 @@ int jobs(int argc, char** argv) {
                  "only those submitted so long ago, or later: 30m, 2h, 7d");
   app.add_option("--limit", filter.limit, "at most so many, the newest (5000)");
   app.add_flag("--json", options.json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   if (auto request = request_of(filter, 0); !request)
     return complain("jobs", request.error(), kCalledWrongly);
   return with_cluster("jobs", [&](Cluster& cluster) { return show_jobs(cluster, options); });
 }
 
 int kill(int argc, char** argv) {
-  CLI::App app("Ends a job, with grace, and waits until nothing of it is left.");
+  Arguments app("Ends a job, with grace, and waits until nothing of it is left.");
   app.name("tutti kill");
   KillOptions options;
   std::string grace;
-  app.add_option("JOB", options.job, "its number, see `tutti jobs`")->required();
+  app.add_option("JOB", options.job, "its number, see `tutti jobs`").required();
   app.add_option("--grace", grace, "from SIGTERM to SIGKILL (the job's own): 0s, 10s, 1m");
   app.add_flag("--notice", options.notice,
                "preempt it: first its notice_signal, and its notice's time to save and end");
   app.add_flag("--json", options.json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   if (!grace.empty()) {
     auto parsed = parse_duration(grace);
     if (!parsed) return complain("kill", parsed.error(), kCalledWrongly);
@@ -186,18 +186,18 @@ int kill(int argc, char** argv) {
 }
 
 int signal(int argc, char** argv) {
-  CLI::App app("Sends a signal to the processes of a job.");
+  Arguments app("Sends a signal to the processes of a job.");
   app.name("tutti signal");
   SignalOptions options;
   std::string number;
-  app.add_option("JOB", options.job, "its number, see `tutti jobs`")->required();
-  app.add_option("SIGNAL", number, "SIGUSR1, USR1 or 10")->required();
+  app.add_option("JOB", options.job, "its number, see `tutti jobs`").required();
+  app.add_option("SIGNAL", number, "SIGUSR1, USR1 or 10").required();
   app.add_option(
       "--rank", options.processes,
       "only these (all): 0,3-5, or worker/0,3-5 in a job of several roles; worker is all "
       "of one role");
   app.add_flag("--json", options.json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto parsed = parse_signal(number);
   if (!parsed) return complain("signal", parsed.error(), kCalledWrongly);
   options.number = *parsed;

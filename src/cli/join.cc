@@ -128,7 +128,7 @@ Task<Result<void>> become_member(RealWorld& world, const Home& home, const JoinO
 }  // namespace
 
 int token(int argc, char** argv) {
-  CLI::App app("Prints the command that lets another machine join this cluster, once.");
+  Arguments app("Prints the command that lets another machine join this cluster, once.");
   app.name("tutti token");
   std::string lifetime = "1h";
   std::string user;
@@ -136,7 +136,7 @@ int token(int argc, char** argv) {
   app.add_option("--for", lifetime, "how long it is good (1h)");
   app.add_option("--user", user, "who joins with it, and whose jobs come from there (you)");
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto parsed = parse_duration(lifetime);
   if (!parsed) return complain("token", parsed.error(), kCalledWrongly);
   return with_cluster("token",
@@ -144,18 +144,18 @@ int token(int argc, char** argv) {
 }
 
 int join(int argc, char** argv) {
-  CLI::App app("Makes this machine a member of a cluster, with an agent in the background.");
+  Arguments app("Makes this machine a member of a cluster, with an agent in the background.");
   app.name("tutti join");
   JoinOptions options;
   std::string head;
   std::string token;
-  app.add_option("HEAD", head, "ADDR:PORT of the head, as `tutti token` prints it")->required();
-  app.add_option("--token", token, "as `tutti token` on the head's machine prints it")->required();
+  app.add_option("HEAD", head, "ADDR:PORT of the head, as `tutti token` prints it").required();
+  app.add_option("--token", token, "as `tutti token` on the head's machine prints it").required();
   app.add_option("--name", options.name, "what this machine is called there (its host name)");
   app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)")
-      ->check(CLI::Range(1U, kMostSlots));
+      .between(1, kMostSlots);
   app.add_option("--listen", options.listen, "ADDR:0 where the others reach this machine");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto address = Address::parse(head);
   if (!address) return complain("join", address.error(), kCalledWrongly);
   options.head = *address;

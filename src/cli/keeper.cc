@@ -11,6 +11,7 @@
 #include "cli/programs.h"
 #include "cluster/keeper.h"
 #include "cluster/keeper_client.h"
+#include "world/real/background.h"
 #include "world/real/fd.h"
 #include "world/real/real_world.h"
 #include "world/real/this_process.h"
@@ -50,6 +51,7 @@ int keeper(int argc, char** argv) {
   options->heap_bytes_each = 2 * std::bit_ceil(host_memory_bytes());
   name_this_process(kKeeperName);
   ignore_signals(kIgnored);
+  give_own_nice_to_session();  // ours is not that of who started us
   RealWorld world({.spin = 0s});
   auto controller = world.network().adopt(own_fd(kKeeperControllerNumber));
   if (!controller)

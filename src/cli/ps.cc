@@ -133,13 +133,13 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
 }  // namespace
 
 int ps(int argc, char** argv) {
-  CLI::App app("Shows what runs on the cluster: jobs, their roles, hosts and processes.");
+  Arguments app("Shows what runs on the cluster: jobs, their roles, hosts and processes.");
   app.name("tutti ps");
   uint64_t job = 0;
   bool json = false;
   app.add_option("JOB", job, "only this one, see `tutti jobs`");
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("ps", [&](Cluster& cluster) { return show_processes(cluster, job, json); });
 }
 

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "cli/complain.h"
 #include "record/dump.h"
 #include "record/reader.h"
@@ -161,7 +161,7 @@ int run_dump(const DumpWish& wish) {
 }  // namespace
 
 int record(int argc, char** argv) {
-  CLI::App app("tutti record: what processes left in their flight recorders", "tutti record");
+  Arguments app("tutti record: what processes left in their flight recorders", "tutti record");
   app.footer(
       "examples:\n"
       "  tutti record dump /dev/shm/tutti/worker-3.rec            all it holds, as a table\n"
@@ -170,20 +170,16 @@ int record(int argc, char** argv) {
       "  tutti record dump worker-3.rec --follow --json           events as they happen, for "
       "tools");
   DumpWish wish;
-  CLI::App* dump = app.add_subcommand("dump", "print a recording; its process may live or be dead");
-  dump->add_option("FILE", wish.path, "the recording")->required();
-  dump->add_flag("--json", wish.json, "one JSON object per line");
-  dump->add_flag("--follow", wish.follow, "go on until its process is done, or Ctrl-C");
-  dump->add_option("--since", wish.since, "only this long before the newest record: 250ms, 2s, 1m");
-  dump->add_option("--kind", wish.kinds,
-                   "only this kind of event; one that ends in a dot is all that begin so. May be "
-                   "repeated");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kCalledWrongly;
-  }
-  if (dump->parsed()) return run_dump(wish);
+  Arguments dump = app.add_subcommand("dump", "print a recording; its process may live or be dead");
+  dump.add_option("FILE", wish.path, "the recording").required();
+  dump.add_flag("--json", wish.json, "one JSON object per line");
+  dump.add_flag("--follow", wish.follow, "go on until its process is done, or Ctrl-C");
+  dump.add_option("--since", wish.since, "only this long before the newest record: 250ms, 2s, 1m");
+  dump.add_option("--kind", wish.kinds,
+                  "only this kind of event; one that ends in a dot is all that begin so. May be "
+                  "repeated");
+  if (const auto code = app.parse(argc, argv)) return *code;
+  if (dump.parsed()) return run_dump(wish);
   return print(app.help()) ? 0 : kFailed;
 }
 

@@ -16,6 +16,7 @@
 #include "cli/run_environment.h"
 #include "cli/run_options.h"
 #include "cli/table.h"
+#include "cluster/rank_starter.h"
 #include "world/real/background.h"
 #include "world/real/real_world.h"
 #include "world/real/signals.h"
@@ -24,8 +25,9 @@
 namespace tutti::cli {
 namespace {
 
-// Beside those of its ranks, what a keeper or its controller opens.
-constexpr uint64_t kOpenFilesBeside = 24;
+// Beside those of its ranks, what a keeper or its controller opens; and the ranks' ends of pipes of
+// those that are just started.
+constexpr uint64_t kOpenFilesBeside = 24 + 2 * kRanksAtOnce;
 constexpr uint64_t kOpenFilesPerRank = 3;
 // For output that nobody takes, once everything was ended because it had to be.
 constexpr Duration kLastOutputPatience = 2s;

@@ -12,12 +12,12 @@ const std::string_view kRunHelp =
     R"(tutti run: start a gang of processes and end it as one
 
 usage: tutti run [-n RANKS] [options] [--] COMMAND [ARGUMENTS…]
-       tutti run [options] JOB.toml
+       tutti run JOB.toml [options]
 
 Where a cluster runs (see `tutti up`), it runs there as a job; else on this machine, as a child of
 this command. For a job file without a cluster one is begun, for this run alone.
 
-  -n RANKS          how many to start (1)
+  -n RANKS          how many to start (1); a job file says it itself
   --timeout TIME    end everything after this long, with exit code 124: 90s, 10m, 1h30m
   --grace TIME      between SIGTERM and SIGKILL when ranks are ended (5s)
   --env KEY=VALUE   set for every rank; may be repeated
@@ -62,10 +62,17 @@ class Parser {
         ++next_;
         break;
       }
-      if (!word.starts_with('-') || word == "-") break;
+      if (word.starts_with('-') && word != "-") {
+        ++next_;
+        TRY_DO(option(word));
+        continue;
+      }
+      // What follows a command is its own; what follows a job file is ours.
+      if (verb_ == "train" || !word.ends_with(".toml")) break;
+      options_.command.emplace_back(word);
       ++next_;
-      TRY_DO(option(word));
     }
+    if (!options_.command.empty()) TRY_DO(check_job_files());
     for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
     if (options_.local && options_.cluster)
       return fail(Code::invalid, "--local and --cluster exclude each other");
@@ -78,6 +85,22 @@ class Parser {
   }
 
  private:
+  Result<void> check_job_files() const {
+    if (next_ < words_.size())
+      return fail(Code::invalid,
+                  "'{}' after job file {}: a job file takes no arguments; to run a command of that "
+                  "name, write it after --",
+                  words_[next_], options_.command.back());
+    if (options_.command.size() > 1 && !submitting_)
+      return fail(Code::invalid,
+                  "{} job files, and one is run at a time; `tutti submit` takes many",
+                  options_.command.size());
+    if (options_.says_ranks)
+      return fail(Code::invalid, "-n: {} says how many there are; change `count` in it",
+                  options_.command.front());
+    return {};
+  }
+
   Result<void> option(std::string_view word) {
     name_ = word;
     attached_.reset();
@@ -115,7 +138,10 @@ class Parser {
       return fail(Code::invalid,
                   "--timeout 0 leaves no time to run; without --timeout there is no limit");
     }
-    if (name_ == "--grace") return duration(options_.grace, "5s");
+    if (name_ == "--grace") {
+      options_.says_grace = true;
+      return duration(options_.grace, "5s");
+    }
     if (name_ == "--env") return setting();
     if (name_ == "--cwd") {
       TRY(options_.folder, value("a folder"));
@@ -148,6 +174,7 @@ class Parser {
       return fail(Code::invalid, "-n {}: write how many ranks to start, 1 to {}: -n 4", text,
                   kMostProcesses);
     options_.ranks = count;
+    options_.says_ranks = true;
     return {};
   }
 

@@ -18,6 +18,8 @@ struct RunOptions {
   uint32_t ranks = 1;
   std::optional<Duration> timeout;
   Duration grace = 5s;
+  bool says_ranks = false;  // and not by default; so does the next
+  bool says_grace = false;
   std::vector<std::string> environment;  // "KEY=value", over ours
   std::string master_address;            // MASTER_ADDR, when given as a setting; else ""
   uint16_t master_port = 0;

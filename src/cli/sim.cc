@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/queue_mark.h"
+#include "cli/arguments.h"
 #include "cli/complain.h"
 #include "cli/dense_heap.h"
 #include "sims/scenario.h"
@@ -243,7 +243,8 @@ int run_seeds(const Options& options) {
 
 int sim(int argc, char** argv) {
   Options options;
-  CLI::App app("Runs a scenario on simulated machines. The same seed gives the same run.", argv[0]);
+  Arguments app("Runs a scenario on simulated machines. The same seed gives the same run.",
+                argv[0]);
   app.footer(
       "examples:\n  tutti sim echo --seed 7 --faults heavy\n"
       "  tutti sim heartbeat --hosts 1000000 --for 10s");
@@ -259,11 +260,7 @@ int sim(int argc, char** argv) {
   app.add_option("--for", options.length, "how long faults last, in virtual time: 30s, 2m");
   app.add_option("--log", options.log, "show what hosts log, from this level on: info, debug");
   app.add_flag("--json", options.json, "one JSON line per seed");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kCalledWrongly;
-  }
+  if (const auto code = app.parse(argc, argv)) return *code;
   return options.scenario.empty() ? list_scenarios() : run_seeds(options);
 }
 

@@ -28,6 +28,13 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
     for (const cluster::Leftover& leftover : host.leftovers())
       fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
                  host.name(), leftover.job(), leftover.what());
+  for (const cluster::Twin& twin : status.twins())
+    fmt::print(
+        "\n{}: another agent with its certificate was refused, {} time{}, the last {} ago; if "
+        "nobody "
+        "copied its folder by mistake, the certificate was stolen (docs/security.md)\n",
+        twin.name(), twin.times(), twin.times() == 1 ? "" : "s",
+        age_text(now, twin.last_unix_ns()));
 }
 
 Task<Result<int>> show_status(Cluster& cluster, bool json) {
@@ -57,23 +64,23 @@ Task<Result<int>> forget_host(Cluster& cluster, std::string host, bool json) {
 }  // namespace
 
 int forget(int argc, char** argv) {
-  CLI::App app(
+  Arguments app(
       "Removes a host that has left for good from the cluster's list: its slots count no more.");
   app.name("tutti forget");
   std::string host;
   bool json = false;
-  app.add_option("HOST", host, "its name, see `tutti status`")->required();
+  app.add_option("HOST", host, "its name, see `tutti status`").required();
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("forget", [&](Cluster& cluster) { return forget_host(cluster, host, json); });
 }
 
 int status(int argc, char** argv) {
-  CLI::App app("Shows the cluster this machine is in, and its hosts.");
+  Arguments app("Shows the cluster this machine is in, and its hosts.");
   app.name("tutti status");
   bool json = false;
   app.add_flag("--json", json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("status", [&](Cluster& cluster) { return show_status(cluster, json); });
 }
 

@@ -38,7 +38,7 @@ Task<Result<int>> show_stuck(Cluster& cluster, StuckOptions options) {
 }  // namespace
 
 int stuck(int argc, char** argv) {
-  CLI::App app(
+  Arguments app(
       "Says what a job waits for: which collective, who has come, who has not, and what those do "
       "instead. Of a job that is over: what its processes did when they ended.");
   app.name("tutti stuck");
@@ -48,13 +48,13 @@ int stuck(int argc, char** argv) {
       "  tutti stuck 17 --ended            what hung before it was started again\n"
       "  tutti stuck 17 --rank 2           the last calls of rank 2\n");
   StuckOptions options;
-  app.add_option("JOB", options.job, "its number, see `tutti jobs`")->required();
+  app.add_option("JOB", options.job, "its number, see `tutti jobs`").required();
   app.add_flag("--ended", options.ended,
                "not what runs now, but what its processes did that failed or were ended last");
   app.add_option("--rank", options.processes,
                  "the last calls of these: 0,3-5, or worker/0,3-5 in a job of several roles");
   app.add_flag("--json", options.json, "for tools");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   return with_cluster("stuck", [&](Cluster& cluster) { return show_stuck(cluster, options); });
 }
 

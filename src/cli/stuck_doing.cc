@@ -154,6 +154,7 @@ std::string_view doing_name(Doing doing) {
 
 std::string wait_name(const StuckWait& wait) {
   switch (wait.what) {
+    case StuckWait::What::parcel: return wait.parcel.text() + at_site(wait.parcel.site);
     case StuckWait::What::joining: return "tutti.fabric.join()";
     case StuckWait::What::next_epoch: return "the beginning of the next epoch";
     case StuckWait::What::making: return fmt::format("the making of group {}", wait.group);

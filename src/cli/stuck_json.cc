@@ -18,7 +18,7 @@ Json call_json(const SeenCall& call, const std::string& group) {
 }
 
 Json wait_json(const StuckWait& wait) {
-  constexpr std::string_view names[] = {"call", "make_group", "join", "next_epoch"};
+  constexpr std::string_view names[] = {"call", "make_group", "join", "next_epoch", "message"};
   Json json = {{"what", names[static_cast<int>(wait.what)]},
                {"group", wait.group},
                {"waiting", wait.waiting.members()},
@@ -28,6 +28,14 @@ Json wait_json(const StuckWait& wait) {
                {"sites", Json::array()},
                {"different", Json::array()}};
   if (wait.what == StuckWait::What::call) json["call"] = call_json(wait.call, wait.group);
+  if (wait.what == StuckWait::What::parcel) {
+    constexpr std::string_view kinds[] = {"none", "send", "receive", "put", "get"};
+    json["message"] = {{"kind", kinds[static_cast<int>(wait.parcel.kind)]},
+                       {"rank", wait.parcel.rank},
+                       {"tag", wait.parcel.tag},
+                       {"bytes", wait.parcel.bytes},
+                       {"site", wait.parcel.site}};
+  }
   for (const auto& [site, ranks] : wait.sites)
     json["sites"].push_back({{"site", site}, {"ranks", ranks.members()}});
   for (const auto& [what, ranks] : wait.different)
@@ -35,7 +43,7 @@ Json wait_json(const StuckWait& wait) {
   return json;
 }
 
-Json process_json(const SeenJob& job, const SeenRole& role, const StuckProcess& process) {
+Json stuck_process_json(const SeenJob& job, const SeenRole& role, const StuckProcess& process) {
   const RankDoing& doing = doing_of(role, process);
   const cluster::ProcessInfo& info = process.look.info();
   Json json = {{"rank", process.seen.rank},
@@ -83,7 +91,7 @@ Json stuck_json(const SeenJob& job) {
                  {"deadlocks", Json::array()},
                  {"failures", Json::array()}};
     for (const StuckProcess& process : role.processes)
-      told["ranks"].push_back(process_json(job, role, process));
+      told["ranks"].push_back(stuck_process_json(job, role, process));
     for (const StuckWait& wait : role.report.waits) told["waits"].push_back(wait_json(wait));
     for (const auto& steps : role.report.deadlocks) {
       Json cycle = Json::array();

@@ -333,7 +333,7 @@ int live_top(const TopOptions& options) {
 }  // namespace
 
 int top(int argc, char** argv) {
-  CLI::App app(
+  Arguments app(
       "Shows the cluster and its jobs, live: `?` lists the keys, `q` leaves.\n"
       "Of a job its roles, their hosts and processes, and what they use.");
   app.name("tutti top");
@@ -344,7 +344,7 @@ int top(int argc, char** argv) {
   app.add_option("-n,--times", options.times, "so many looks, then end");
   app.add_flag("--once", options.once, "one look, as text");
   app.add_flag("--json", options.json, "for tools: one object in a line for every look");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto parsed = parse_duration(every);
   if (!parsed) return complain("top", parsed.error(), kCalledWrongly);
   options.every = std::max(*parsed, kLeastPause);

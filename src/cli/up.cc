@@ -199,22 +199,22 @@ Task<Result<void>> end_all(World& world, const Home& home, bool keep_jobs) {
 }  // namespace
 
 int up(int argc, char** argv) {
-  CLI::App app(
+  Arguments app(
       "Starts a cluster on this machine, in the background: a head and an agent.\n"
       "Started already, it is left as it is.");
   app.name("tutti up");
   UpOptions options;
   app.add_option("--slots", options.slots, "processes at a time (as many as it has cores)")
-      ->check(CLI::Range(1U, kMostSlots));
+      .between(1, kMostSlots);
   app.add_option(
          "--fan-out", options.fan_out,
          "neighbours below each node of the tree of agents (32; 8 where jobs carry megabytes)")
-      ->check(CLI::Range(2, 1024));
+      .between(1, 1024);
   app.add_option("--name", options.name,
                  "what this machine is called in the cluster (its host name)");
   app.add_option("--listen", options.listen,
                  "ADDR:PORT where others reach this machine (127.0.0.1 and any port)");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto home = Home::open();
   if (!home) return complain("up", home.error());
   RealWorld world({.spin = 0s});
@@ -226,12 +226,12 @@ int up(int argc, char** argv) {
 }
 
 int down(int argc, char** argv) {
-  CLI::App app("Ends what `tutti up` or `tutti join` started on this machine.");
+  Arguments app("Ends what `tutti up` or `tutti join` started on this machine.");
   app.name("tutti down");
   bool keep_jobs = false;
   app.add_flag("--keep-jobs", keep_jobs,
                "leave jobs running; `tutti up` finds them again (else they are ended first)");
-  if (const auto code = parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = app.parse(argc, argv)) return *code;
   auto home = Home::open();
   if (!home) return complain("down", home.error());
   RealWorld world({.spin = 0s});

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cluster/report_fold.h"
+#include "cluster/twins.h"
 
 namespace tutti {
 namespace {
@@ -57,7 +58,8 @@ Task<Result<void>> Agent::begin() {
   // What a keeper that is killed leaves is then ours.
   if (auto told = world_.processes().become_subreaper(); !told)
     TUTTI_LOG(warn, "orphans of dead keepers are not found", {{"why", told.error().text()}});
-  EventLogOptions log_options{.folder = options_->folder + "/log"};
+  EventLogOptions log_options{.folder = options_->folder + "/log",
+                              .reserve = options_->reserve_log};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the agent's log"));
   log_ = std::move(*log);
@@ -103,7 +105,12 @@ void Agent::on_parcel(NodeId from, Bytes body) {
     case cluster::Message::kSignal: {
       auto processes = set_from(message.signal().processes());
       HostJob* job = find_job(message.signal().job());
-      if (job != nullptr && processes) job->on_signal(*processes, message.signal().number());
+      if (job != nullptr && processes) job->on_signal(*processes, message.signal());
+      return;
+    }
+    case cluster::Message::kBereaved: {
+      HostJob* job = find_job(message.bereaved().job());
+      if (job != nullptr) job->on_bereaved(message.bereaved());
       return;
     }
     case cluster::Message::kRelease: {
@@ -112,6 +119,14 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
+    case cluster::Message::kAsk: {
+      if (!tree_->has_child(message.ask().node(), message.ask().instance())) return;
+      cluster::Message answer;
+      *answer.mutable_hangs() = message.ask();
+      return send_to_head(answer);
+    }
+    case cluster::Message::kExpel:
+      return tree_->expel(message.expel().node(), message.expel().instance(), twin_error());
     case cluster::Message::kAppointment: {
       cluster::CoordinatorRecord fresh;
       *fresh.mutable_appointment() = message.appointment();
@@ -153,6 +168,7 @@ void Agent::on_end(NodeId from, const cluster::End& end) {
   if (end.epoch() != 0) {
     ended_[end.job()] = std::max(ended_[end.job()], end.epoch());
     if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
+    for (Alarm* watcher : job_watchers_) watcher->ring();
   }
   if (HostJob* job = find_job(end.job())) {
     if (end.epoch() != 0) job->on_end(end);
@@ -220,8 +236,8 @@ void Agent::on_attached() {
     cluster::HostAbout& about = *message.mutable_about();
     about.ParseFromString(tree_->about());
     about.set_node(node());
-    const std::string bytes = message.SerializeAsString();
-    tree_->send(RangeSet(kHead), as_bytes(bytes));
+    about.set_instance(tree_->instance());
+    send_to_head(message);
   }
   // What was said meanwhile may have been lost.
   for (const auto& [id, job] : jobs_) job->report_again();
@@ -229,6 +245,35 @@ void Agent::on_attached() {
     hosted->coordinator.tell_head(world_.clock().now());
     carry_out(*hosted);
   }
+}
+
+void Agent::send_to_head(const cluster::Message& message) {
+  const std::string bytes = message.SerializeAsString();
+  tree_->send(RangeSet(kHead), as_bytes(bytes));
+}
+
+cluster::Hanging Agent::hanging(const Child& child) const {
+  cluster::Hanging hanging;
+  hanging.set_node(child.node);
+  hanging.set_instance(child.instance);
+  hanging.set_above(node());
+  hanging.set_name(child.name);
+  hanging.set_about(child.about);
+  return hanging;
+}
+
+// The head knows hosts by their names, and sees whether two have one.
+void Agent::on_child(const Child& child) {
+  if (!options_->announce) return;
+  cluster::Message message;
+  *message.mutable_hanging() = hanging(child);
+  send_to_head(message);
+}
+
+void Agent::on_twin(const Child& child) {
+  cluster::Message message;
+  *message.mutable_refused() = hanging(child);
+  send_to_head(message);
 }
 
 Result<NodeId> Agent::admit(const tree::Attach& attach, const wire::Peer& peer) {

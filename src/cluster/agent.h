@@ -39,8 +39,12 @@ struct AgentOptions {
   std::function<std::string(NodeId)> address_of;  // of other nodes, where they are known
   // As JobHost::run_as(); without, everything runs as the agent's own user.
   std::function<Result<std::optional<RunAs>>(const std::string& user)> run_as;
+  // Processes that were started with "KEY=value", where that can be known.
+  std::function<Result<std::vector<pid_t>>(const std::string& setting)> find_by_environment;
+  bool reserve_log = false;    // EventLogOptions::reserve
   bool keepers_linger = true;  // or all that runs ends with the agent
   ExitWatch* exits = nullptr;
+  std::unique_ptr<AlikePool> alike = std::make_unique<AlikePool>();
 };
 
 class Agent final : public TreeUser, public JobHost, private EventLogReader {
@@ -58,6 +62,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   cluster::HostInfos processes(uint64_t job, bool usage);
   // Of a job that is here, or was here lately; else null.
   std::shared_ptr<OutputSpool> output_of(uint64_t job) const;
+  // It was told to end here, whether it had come or not.
+  bool has_ended(uint64_t job) const { return ended_.contains(job) && !jobs_.contains(job); }
   // For who waits for a job to come here; rung when one does.
   void watch_jobs(Alarm& alarm) { job_watchers_.push_back(&alarm); }
   void unwatch_jobs(Alarm& alarm) { std::erase(job_watchers_, &alarm); }
@@ -87,6 +93,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
 
   Task<Result<void>> begin();
   Task<Result<void>> find_keepers();
+  std::vector<pid_t> started_by(const std::string& keeper) const;
+  Task<void> end_unowned(std::string keeper);
   Task<void> let_go();
 
   // TreeUser (agent.cc).
@@ -95,20 +103,27 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::string fold(uint64_t key, std::string bodies) override;
   void on_lost(const RangeSet& nodes) override;
   void on_attached() override;
+  void on_child(const Child& child) override;
+  void on_twin(const Child& child) override;
   Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
   std::string address_of(NodeId node) override;
   void on_directive(NodeId from, const cluster::Directive& directive);
   void on_end(NodeId from, const cluster::End& end);
   void answer_query(NodeId from, const cluster::Query& query);
+  cluster::Hanging hanging(const Child& child) const;
+  void send_to_head(const cluster::Message& message);
   void remember_node();
 
   // JobHost (agent_jobs.cc).
   World& world() override { return world_; }
+  AlikePool& alike() override { return *options_->alike; }
   NodeId node() const override { return tree_->node(); }
   void report(NodeId coordinator, const cluster::JobReport& report) override;
   void report_to_head(const cluster::JobReport& report) override;
   Task<Result<void>> log(const cluster::HostRecord& record) override;
-  Task<Result<void>> append_to_log(std::string bytes);
+  Task<Result<void>> append_to_log(const std::string& bytes);
+  Task<Result<void>> too_long_for_log(size_t bytes);
+  Task<Result<void>> appended(uint64_t sequence);
   void log_soon(const cluster::HostRecord& record) override;
   uint64_t log_exchange(const cluster::ExchangeRecord& record) override;
   Task<Result<void>> logged(uint64_t sequence) override;
@@ -164,13 +179,13 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::map<uint64_t, std::unique_ptr<HostJob>> jobs_;
   std::map<uint64_t, uint64_t> ended_;  // the last epoch of jobs that were here
   std::map<uint64_t, std::unique_ptr<Hosted>> coordinators_;
-  std::map<uint64_t, uint32_t> past_terms_;  // the last in which we coordinated jobs, until then
-  std::map<uint64_t, uint32_t>
-      logged_terms_;  // of old appointments, the last that we complained of
+  using Terms = std::map<uint64_t, uint32_t>;  // by job
+  OnDemand<Terms> past_terms_;                 // the last in which we coordinated jobs, until then
+  OnDemand<Terms> logged_terms_;  // of old appointments, the last that we complained of
   std::vector<std::unique_ptr<KeeperSession>> keepers_;
   std::vector<KeeperSession*> idle_keepers_;
   uint64_t next_serial_ = 1;
-  std::vector<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that ended
+  std::vector<std::pair<uint64_t, std::shared_ptr<OutputSpool>>> past_;  // of jobs that left
   std::vector<Alarm*> job_watchers_;
   std::unique_ptr<ExchangeServer> exchange_server_;  // from the first job on
   NodeId logged_node_ = kHead;                       // our number, as the log has it

@@ -44,9 +44,11 @@ Task<Result<std::shared_ptr<OutputSpool>>> AgentApi::spool_of(uint64_t job) {
     const std::string folder = agent_.job_folder(job);
     auto left = co_await world_.disk().info(folder);
     if (agent_.output_of(job) != nullptr) continue;
-    if (left) {
+    if (left || agent_.has_ended(job)) {
       agent_.unwatch_jobs(alarm);
       auto spool = std::make_shared<OutputSpool>(world_, folder);
+      JobReaders readers = co_await JobReaders::left_in(world_, folder);
+      spool->set_readers(std::move(readers));
       spool->close();
       co_return spool;
     }
@@ -56,13 +58,14 @@ Task<Result<std::shared_ptr<OutputSpool>>> AgentApi::spool_of(uint64_t job) {
   co_return fail(woken.error());
 }
 
-Task<Result<void>> AgentApi::output(wire::CallContext&, OutputStream& stream) {
+Task<Result<void>> AgentApi::output(wire::CallContext& call, OutputStream& stream) {
   auto request = co_await stream.recv();
   if (!request) co_return fail(std::move(request).error());
   if (!*request) co_return fail(Code::invalid, "there is no job in the call");
   cluster::OutputRequest from = std::move(**request);
   auto spool = co_await spool_of(from.job());
   if (!spool) co_return fail(std::move(spool).error());
+  CO_TRY_DO((*spool)->readers().check(from.job(), call.connection.peer().identity.name));
   co_return co_await send_all(stream, **spool, std::move(from));
 }
 
@@ -73,6 +76,7 @@ Task<Result<void>> AgentApi::send_all(OutputStream& stream, OutputSpool& spool,
     if (!piece) co_return fail(std::move(piece).error());
     from.set_place(piece->place());
     from.set_event(piece->event());
+    from.set_life(piece->life());
     auto sent = co_await stream.send(*piece);
     if (!sent) co_return fail(std::move(sent).error());
     if (piece->over()) co_return {};

@@ -38,10 +38,10 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
   const uint32_t term = before != nullptr ? before->coordinator.appointment().term() : 0;
   // Told again: the head has not heard from us yet, and will.
   if (term == appointment.term()) return;
-  const auto past = past_terms_.find(job);
-  if (std::max(term, past == past_terms_.end() ? 0 : past->second) >= appointment.term())
+  const auto past = past_terms_.get().find(job);
+  if (std::max(term, past == past_terms_.get().end() ? 0 : past->second) >= appointment.term())
     return ignore_old(appointment);
-  past_terms_.erase(job);
+  past_terms_.change().erase(job);
   if (before != nullptr) coordinators_.erase(job);
   Coordinator coordinator(std::move(record), node(), world_.clock().now());
   auto hosted = std::make_unique<Hosted>(std::move(coordinator));
@@ -53,16 +53,18 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
 
 // Whoever says it again would have two coordinators decide in one epoch.
 void Agent::ignore_old(const cluster::Appointment& appointment) {
-  uint32_t& logged = logged_terms_[appointment.job()];
+  uint32_t& logged = logged_terms_.change()[appointment.job()];
   if (std::exchange(logged, appointment.term()) != appointment.term())
-    TUTTI_LOG(warn, "ignored an old appointment",
+    TUTTI_LOG(warn, "refused an old appointment",
               {{"job", appointment.job()}, {"term", appointment.term()}});
-  if (logged_terms_.size() > kRememberedTerms) logged_terms_.erase(logged_terms_.begin());
+  Terms& terms = logged_terms_.change();
+  if (terms.size() > kRememberedTerms) terms.erase(terms.begin());
 }
 
 void Agent::remember_term(uint64_t job, uint32_t term) {
-  past_terms_[job] = std::max(past_terms_[job], term);
-  if (past_terms_.size() > kRememberedTerms) past_terms_.erase(past_terms_.begin());
+  Terms& terms = past_terms_.change();
+  terms[job] = std::max(terms[job], term);
+  if (terms.size() > kRememberedTerms) terms.erase(terms.begin());
 }
 
 cluster::AgentRecord Agent::record_of(const Hosted& hosted) const {
@@ -71,11 +73,13 @@ cluster::AgentRecord Agent::record_of(const Hosted& hosted) const {
   return record;
 }
 
-// What a coordinator has heard counts when it is as durable as what it makes of it.
+// What a coordinator has heard counts when it is as durable as what it makes of it. One that was
+// lost with its agent before anything of it was durable comes back with the same life.
 void Agent::tell_watch(const Coordinator& coordinator, const CoordinatorOrders& orders) const {
   if (options_->exits == nullptr) return;
+  const uint64_t life = coordinator.life() ^ tree_->instance();
   for (const auto& [processes, row] : orders.heard)
-    options_->exits->answered(coordinator.life(), coordinator.job(), row, processes);
+    options_->exits->answered(life, coordinator.job(), row, processes);
 }
 
 void Agent::post(const CoordinatorOrders& orders) {
@@ -127,7 +131,7 @@ void Agent::forget_coordinator(uint64_t job) {
   if (const Hosted* hosted = coordinating(job))
     remember_term(job, hosted->coordinator.appointment().term());
   record.mutable_coordinator()->mutable_appointment()->set_job(job);
-  record.mutable_coordinator()->mutable_appointment()->set_term(past_terms_[job]);
+  record.mutable_coordinator()->mutable_appointment()->set_term(past_terms_.change()[job]);
   record.mutable_coordinator()->set_ended(true);
   const std::string bytes = record.SerializeAsString();
   log_->post(bytes);

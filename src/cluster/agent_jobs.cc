@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kMostIdleKeepers = 64;
 constexpr Duration kKeeperPatience = 5s;
 constexpr Duration kOrphanPause = 5ms;
+// Between tries to end what could not be ended.
+constexpr Duration kLeftoverPause = 5s;
 // Of jobs that ended: those whose processes' ends are remembered, for who follows and comes late,
 // and those whose output is kept on disk.
 constexpr size_t kPastJobs = 32;
@@ -60,8 +62,8 @@ HostJob& Agent::add_job(uint64_t job) {
   auto made = std::make_unique<HostJob>(*this, job);
   HostJob& added = *made;
   if (exchange_server_ == nullptr) {
-    exchange_server_ =
-        std::make_unique<ExchangeServer>(world_, [this](uint64_t id) { return find_job(id); });
+    exchange_server_ = std::make_unique<ExchangeServer>(
+        world_, *strands_, [this](uint64_t id) { return find_job(id); });
     strands_->spawn(exchange_server_->serve(exchange_socket(false)));
   }
   jobs_.emplace(job, std::move(made));
@@ -73,6 +75,8 @@ HostJob& Agent::add_job(uint64_t job) {
 Task<void> Agent::run_job(HostJob& job) {
   co_await job.run();
   if (!job.over()) co_return;
+  // What came back and left again is found whole by the last who had it.
+  std::erase_if(past_, [&](const auto& entry) { return entry.first == job.job(); });
   past_.emplace_back(job.job(), job.output());
   if (past_.size() > kPastJobs) past_.erase(past_.begin());
   const bool left_files = job.output()->used() || (job.looks() && job.looks()->used());
@@ -132,15 +136,19 @@ Task<Result<void>> Agent::log(const cluster::HostRecord& record) {
   return append_to_log(kept.SerializeAsString());
 }
 
-Task<Result<void>> Agent::append_to_log(std::string bytes) {
-  if (bytes.size() > kMaxEventBytes) {
-    const Error why(Code::invalid, fmt::format("a record of {} bytes, and {} are allowed",
-                                               bytes.size(), kMaxEventBytes));
-    log_failed(why);
-    co_return fail(why);
-  }
-  const uint64_t sequence = log_->post(bytes);
-  std::string().swap(bytes);
+Task<Result<void>> Agent::append_to_log(const std::string& bytes) {
+  if (bytes.size() > kMaxEventBytes) return too_long_for_log(bytes.size());
+  return appended(log_->post(bytes));
+}
+
+Task<Result<void>> Agent::too_long_for_log(size_t bytes) {
+  const Error why(Code::invalid,
+                  fmt::format("a record of {} bytes, and {} are allowed", bytes, kMaxEventBytes));
+  log_failed(why);
+  co_return fail(why);
+}
+
+Task<Result<void>> Agent::appended(uint64_t sequence) {
   auto durable = co_await log_->durable(sequence);
   if (!durable) {
     log_failed(durable.error());
@@ -233,9 +241,19 @@ void Agent::give_keeper_back(KeeperSession& keeper) {
   }
 }
 
+// What the keeper and its ranks started, as far as it carries their mark: the keeper's path, with
+// its random name, which no other agent's keeper has.
+std::vector<pid_t> Agent::started_by(const std::string& keeper) const {
+  if (!options_->find_by_environment) return {};
+  auto found = options_->find_by_environment(fmt::format("{}={}", kKeeperVariable, keeper));
+  if (!found) TUTTI_LOG(warn, "cannot look for orphans", {{"why", found.error().text()}});
+  return found.value_or(std::vector<pid_t>());
+}
+
 // Where the kernel has a group of what the keeper started, that is killed. What it started may also
 // descend from us now, since we are a subreaper: with the group gone or not, it is looked for, and
-// twice, since one whose parent dies while we look may be missed once.
+// twice, since one whose parent dies while we look may be missed once. What descends from nobody,
+// since the agent that started the keeper is dead too, is known by its environment.
 Task<Result<void>> Agent::end_orphans(std::string keeper) {
   // A copy of another agent's folder must not end what that one has.
   if (!keeper.starts_with(options_->folder + "/")) co_return {};
@@ -254,6 +272,10 @@ Task<Result<void>> Agent::end_orphans(std::string keeper) {
     if (!left) co_return fail(std::move(left).error());
     const auto members = group ? (*group)->members() : std::vector<pid_t>();
     if (members) left->insert(left->end(), members->begin(), members->end());
+    const std::vector<pid_t> marked = started_by(keeper);
+    left->insert(left->end(), marked.begin(), marked.end());
+    std::ranges::sort(*left);
+    left->erase(std::ranges::unique(*left).begin(), left->end());
     if (!left->empty()) looks = -1;
     if (!left->empty() && world_.clock().now() >= give_up)
       co_return fail(Code::exhausted, "processes {} do not end even when killed",
@@ -292,11 +314,12 @@ Task<Result<void>> Agent::find_keepers() {
 // What an agent before us left: keepers with jobs, keepers without, and jobs without a keeper.
 Task<void> Agent::adopt_all() {
   std::map<std::string, KeeperSession*> by_path;
+  std::vector<std::string> dead;
   for (const std::string& name : beginning_->keepers) {
     std::string path = fmt::format("{}/keepers/{}", options_->folder, name);
     auto keeper = co_await connect_keeper(path);
     if (keeper == nullptr) {
-      (void)co_await world_.disk().remove(path);
+      dead.push_back(std::move(path));
       continue;
     }
     keepers_.push_back(std::move(keeper));
@@ -312,6 +335,15 @@ Task<void> Agent::adopt_all() {
     job.restore_exchange(beginning_->exchanges[id]);
     if (keeper != by_path.end()) by_path.erase(keeper);
   }
+  // What a dead keeper left is ended by the job that it had, or by us.
+  for (const std::string& path : dead) {
+    const auto had = [&](const auto& job) { return job.second.keeper() == path; };
+    if (options_->find_by_environment && std::ranges::none_of(beginning_->jobs, had)) {
+      strands_->spawn(end_unowned(path));
+    } else {
+      (void)co_await world_.disk().remove(path);
+    }
+  }
   // Whatever these have is of no job, and may not be clean.
   for (const auto& [path, keeper] : by_path)
     keeper->send(KeeperMessage::shutdown, keeper::Shutdown());
@@ -319,6 +351,20 @@ Task<void> Agent::adopt_all() {
   if (options_->warm_keepers == 0) co_return;
   (void)co_await world_.disk().make_directories(options_->folder + "/keepers");
   keep_warm();
+}
+
+// Its socket goes last: should we die before, the next agent looks again.
+Task<void> Agent::end_unowned(std::string keeper) {
+  while (true) {
+    auto ended = co_await end_orphans(keeper);
+    if (ended) break;
+    if (ended.error().code() == Code::cancelled) co_return;
+    TUTTI_LOG(error, "a dead keeper left something",
+              {{"keeper", keeper}, {"what", ended.error().message()}});
+    auto slept = co_await world_.clock().sleep(kLeftoverPause);
+    if (!slept) co_return;
+  }
+  (void)co_await world_.disk().remove(keeper);
 }
 
 Result<void> Agent::on_snapshot(uint64_t, std::string_view state) {

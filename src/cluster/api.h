@@ -25,9 +25,13 @@ inline constexpr wire::Method<cluster::SignalRequest, cluster::Empty> kSignal{"h
 inline constexpr wire::Method<cluster::StatusRequest, cluster::StatusReply> kStatus{"head.status"};
 inline constexpr wire::Method<cluster::PsRequest, cluster::PsReply> kPs{"head.ps"};
 inline constexpr wire::Method<cluster::ForgetRequest, cluster::Empty> kForget{"head.forget"};
+// An agent that was started anew is elsewhere than it was.
+inline constexpr wire::Method<cluster::HostRequest, cluster::HostAbout> kHost{"head.host"};
 // A secret for one host that wants to join.
 inline constexpr wire::Method<cluster::TokenRequest, cluster::TokenReply> kToken{"head.token"};
 inline constexpr wire::Method<cluster::JoinRequest, cluster::JoinReply> kJoin{"head.join"};
+// For agents too: another certificate of the same role and name.
+inline constexpr wire::Method<cluster::RenewRequest, cluster::RenewReply> kRenew{"head.renew"};
 
 inline constexpr wire::StreamMethod<cluster::OutputRequest, cluster::OutputPiece> kOutput{
     "agent.output"};

@@ -14,6 +14,8 @@ constexpr Duration kLongestPause = 1s;
 // For the last words of a connection that we close.
 constexpr Duration kClosePatience = 1s;
 constexpr Duration kConnectPatience = 5s;
+// For a head to say where an agent is now, before that is tried again where it was.
+constexpr Duration kFindPatience = 2s;
 
 bool is_over(cluster::JobState state) { return state >= cluster::SUCCEEDED; }
 
@@ -26,7 +28,9 @@ bool may_come_back(const Error& why) {
 // How it ended is told to the calls that were on it.
 Task<void> run_to_end(wire::Connection& connection) { (void)co_await connection.run(); }
 
-Task<Result<void>> tell_pieces(Bytes bytes, OutputListener& listener) {
+// Moves on with each that was taken: what was not comes again.
+Task<Result<void>> tell_pieces(Bytes bytes, cluster::OutputRequest& next,
+                               OutputListener& listener) {
   while (bytes.size() >= kSpoolHeaderBytes) {
     const auto process = load_le<uint32_t>(bytes.data());
     const auto stream = static_cast<uint8_t>(load_le<uint32_t>(bytes.data() + 4));
@@ -36,33 +40,40 @@ Task<Result<void>> tell_pieces(Bytes bytes, OutputListener& listener) {
     auto taken = co_await listener.on_output(process, stream, piece);
     if (!taken) co_return taken;
     bytes = bytes.subspan(kSpoolHeaderBytes + size);
+    next.set_place(next.place() + kSpoolHeaderBytes + size);
   }
   co_return {};
 }
 
-// One conversation with an agent; `from` moves on.
-Task<Result<bool>> follow_once(ApiCaller& agent, cluster::OutputRequest& from,
-                               OutputListener& listener, std::optional<Error>& refused) {
+// One conversation with an agent.
+Task<Result<void>> follow_once(ApiCaller& agent, OutputPlace& place, OutputListener& listener,
+                               std::optional<Error>& refused) {
   auto connection = co_await agent.connected();
   if (!connection) co_return fail(std::move(connection).error());
   auto stream = co_await (*connection)->open(api::kOutput);
   if (!stream) co_return fail(std::move(stream).error());
-  from.set_event(0);
-  auto sent = co_await stream->send(from);
+  cluster::OutputRequest& next = place.next;
+  auto sent = co_await stream->send(next);
   if (!sent) co_return fail(std::move(sent).error());
   while (true) {
     auto piece = co_await stream->recv();
     if (!piece) co_return fail(std::move(piece).error());
-    if (!*piece) co_return true;
+    if (!*piece) co_return fail(Code::unavailable, "the agent stopped telling of the job");
+    place.trouble.reset();
     for (const cluster::ProcessEvent& event : (*piece)->events()) listener.on_event(event);
+    next.set_event((*piece)->event());
+    next.set_life((*piece)->life());
     const Bytes bytes = as_bytes((*piece)->pieces());
-    auto told = co_await tell_pieces(bytes, listener);
+    next.set_place((*piece)->place() - bytes.size());
+    auto told = co_await tell_pieces(bytes, next, listener);
     if (!told) {
       refused = told.error();
       co_return fail(std::move(told).error());
     }
-    from.set_place((*piece)->place());
-    if ((*piece)->over()) co_return true;
+    next.set_place((*piece)->place());
+    if (!(*piece)->over()) continue;
+    place.epoch = std::max(place.epoch, (*piece)->epoch());
+    co_return {};
   }
 }
 
@@ -77,6 +88,15 @@ ApiCaller::ApiCaller(World& world, Address address, wire::MakeSeal make_seal, wi
 ApiCaller::~ApiCaller() = default;
 
 Task<Result<wire::Connection*>> ApiCaller::connected() {
+  if (connection_ != nullptr && connection_->usable()) co_return connection_.get();
+  auto turn = co_await connecting_.acquire();
+  if (!turn) co_return fail(std::move(turn).error());
+  auto made = co_await connect();
+  connecting_.release();
+  co_return made;
+}
+
+Task<Result<wire::Connection*>> ApiCaller::connect() {
   if (connection_ != nullptr && connection_->usable()) co_return connection_.get();
   co_await close();
   Address address = address_;
@@ -187,27 +207,53 @@ Result<std::unique_ptr<ApiCaller>> ClusterClient::agent_of(const cluster::HostAb
   return std::make_unique<ApiCaller>(world_, std::move(address), std::move(seal), options_.self);
 }
 
-Task<Result<void>> ClusterClient::follow(cluster::HostAbout host, uint64_t job,
-                                         OutputListener& listener) {
-  CO_TRY(const std::unique_ptr<ApiCaller> agent, agent_of(host));
-  cluster::OutputRequest from;
-  from.set_job(job);
+// Whether it is elsewhere than it was.
+Task<Result<bool>> ClusterClient::find_again(OutputPlace& place) {
+  if (place.host.name() == options_.own_host) co_return false;
+  cluster::HostRequest request;
+  request.set_name(place.host.name());
+  const Instant patience = world_.clock().now() + kFindPatience;
+  Task<Result<cluster::HostAbout>> asking = head_.ask(api::kHost, std::move(request));
+  auto host = co_await with_deadline(world_.clock(), patience, std::move(asking));
+  if (!host) co_return fail(std::move(host).error());
+  const bool moved = host->api() != place.host.api();
+  place.host = std::move(*host);
+  co_return moved;
+}
+
+Task<Result<void>> ClusterClient::follow(OutputPlace& place, OutputListener& listener) {
+  CO_TRY(std::unique_ptr<ApiCaller> agent, agent_of(place.host));
   Duration pause = kShortestPause;
   std::optional<Error> refused;
   Result<void> outcome;
   while (true) {
-    auto over = co_await follow_once(*agent, from, listener, refused);
-    if (over) break;
-    if (refused || !may_come_back(over.error())) {
-      outcome = fail(over.error());
+    const uint64_t before = place.next.place();
+    auto told = co_await follow_once(*agent, place, listener, refused);
+    if (told) break;
+    // One that ends cancels its calls: another may come in its place.
+    const bool ended_there = told.error().code() == Code::cancelled;
+    if (!ended_there) place.trouble = told.error();
+    if (refused || (!may_come_back(told.error()) && !ended_there)) {
+      outcome = fail(told.error());
       break;
     }
+    if (place.next.place() != before) pause = kShortestPause;
     auto slept = co_await world_.clock().sleep(pause);
     if (!slept) {
       outcome = fail(slept.error());
       break;
     }
     pause = std::min(2 * pause, kLongestPause);
+    auto moved = co_await find_again(place);
+    if (!moved || !*moved) continue;
+    co_await agent->close();
+    auto there = agent_of(place.host);
+    if (!there) {
+      outcome = fail(there.error());
+      break;
+    }
+    agent = std::move(*there);
+    pause = kShortestPause;
   }
   co_await agent->close();
   co_return outcome;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cluster/api.h"
 #include "wire/connection.h"
 #include "wire/seals.h"
 #include "wire/server.h"
+#include "world/semaphore.h"
 #include "world/world.h"
 
 namespace tutti {
@@ -30,11 +32,14 @@ class ApiCaller {
   Task<void> close();
 
  private:
+  Task<Result<wire::Connection*>> connect();
+
   World& world_;
   Address address_;
   wire::MakeSeal make_seal_;
   wire::Identity self_;
   std::unique_ptr<wire::Connection> connection_;
+  Semaphore connecting_{1};  // strands that want one at the same time get the same
   Scope running_{Scope::Root{}};
 };
 
@@ -65,10 +70,18 @@ class ManyJobs {
 class OutputListener {
  public:
   virtual ~OutputListener() = default;
-  // After the agent was started anew, what it found is told again.
+  // Told twice when the agent was started anew, which finds what runs and what has ended since.
   virtual void on_event(const cluster::ProcessEvent& event) = 0;
   // No bytes are the end of the stream (1 output, 2 error).
   virtual Task<Result<void>> on_output(uint32_t process, uint8_t stream, Bytes bytes) = 0;
+};
+
+// How far somebody has followed a job on a host; kept from one call to the next.
+struct OutputPlace {
+  cluster::HostAbout host;
+  cluster::OutputRequest next;   // the job, and from where on
+  uint64_t epoch = 0;            // up to which everything was told, as far as the host knows
+  std::optional<Error> trouble;  // with the last try, when it did not get to the end
 };
 
 struct ClientOptions {
@@ -97,8 +110,9 @@ class ClusterClient {
   // Submits them without waiting for one before the next, each once however often the head is
   // asked.
   Task<Result<void>> submit_many(ManyJobs& jobs);
-  // Until nothing of the job is there any more, or cancelled.
-  Task<Result<void>> follow(cluster::HostAbout host, uint64_t job, OutputListener& listener);
+  // Until nothing of the job is there any more, or cancelled; goes on where `place` is. An agent
+  // that does not answer is looked for again: the head knows where it is now.
+  Task<Result<void>> follow(OutputPlace& place, OutputListener& listener);
   Task<void> close() { return head_.close(); }
 
  private:
@@ -110,6 +124,7 @@ class ClusterClient {
   Task<Result<cluster::JobInfo>> watch_once(
       const wire::StreamMethod<Request, cluster::JobInfo>& method, const Request& request,
       JobListener& listener);
+  Task<Result<bool>> find_again(OutputPlace& place);
   wire::MakeSeal seal_for(Address::Kind kind, wire::Roles roles);
 
   World& world_;

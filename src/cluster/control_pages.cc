@@ -160,6 +160,7 @@ RankRanges read_lost(const tutti_control_page& page, uint64_t epoch) {
 Result<std::unique_ptr<ControlPages>> ControlPages::open(World& world, const Handle& arena) {
   TRY(const uint64_t size, world.memory().arena_size(arena));
   TRY(auto mapping, world.memory().map(arena, 0, size, true));
+  mapping->rest();
   return std::unique_ptr<ControlPages>(new ControlPages(world, std::move(mapping)));
 }
 
@@ -182,16 +183,22 @@ Result<void> ControlPages::initialise(uint64_t offset, uint32_t rank, uint64_t e
     return fail(Code::invalid,
                 "no control page can be at {} of an arena of {} bytes; use multiples of {}", offset,
                 size, kControlPageBytes);
-  erase(offset);
+  clear(offset);
   tutti_control_page& page = at(offset);
   page.layout = TUTTI_CONTROL_LAYOUT;
   page.rank = rank;
   page.epoch = std::max(epoch, kFirstEpoch);
   __atomic_store_n(&page.magic, TUTTI_CONTROL_MAGIC, __ATOMIC_RELEASE);
+  rest();
   return {};
 }
 
 void ControlPages::erase(uint64_t offset) {
+  clear(offset);
+  rest();
+}
+
+void ControlPages::clear(uint64_t offset) {
   tutti_control_page& page = at(offset);
   __atomic_store_n(&page.magic, 0, __ATOMIC_RELEASE);
   // The word goes on, so that nobody who slept on it sleeps on.
@@ -253,12 +260,19 @@ bool ControlPages::change(tutti_control_page& page, const ControlChange& change,
   return complete;
 }
 
+void ControlPages::tell_lifeline(uint64_t offset, uint32_t seen, WakeTaker& taker, uint64_t tag,
+                                 Scope& strands) const {
+  const uint64_t word = offset + offsetof(tutti_control_page, lifeline);
+  world_.memory().tell_wake(*mapping_, word, seen, taker, tag, strands);
+}
+
 ControlPages::Busy ControlPages::apply(const ControlChange& change) {
   Busy busy;
   for (uint64_t offset = 0; offset < mapping_->bytes().size(); offset += kControlPageBytes) {
     tutti_control_page* page = find(offset);
     if (page != nullptr && !this->change(*page, change, false)) busy.push_back(offset);
   }
+  rest();
   return busy;
 }
 
@@ -268,6 +282,7 @@ ControlPages::Busy ControlPages::retry(const ControlChange& change, const Busy& 
     tutti_control_page* page = find(offset);
     if (page != nullptr && !this->change(*page, change, steal)) still.push_back(offset);
   }
+  rest();
   return still;
 }
 
@@ -288,6 +303,7 @@ RankRanges ControlPages::dead() const {
     const RankRanges some = read_dead(*page);
     all.insert(all.end(), some.begin(), some.end());
   }
+  rest();
   return in_order(std::move(all));
 }
 

@@ -50,8 +50,14 @@ class ControlPages {
   Result<void> initialise(uint64_t offset, uint32_t rank, uint64_t epoch);
   // No page any more.
   void erase(uint64_t offset);
-  // nullptr where there is none.
+  // nullptr where there is none. Good until anything else is called here.
   tutti_control_page* find(uint64_t offset) const;
+  // After find(), for whoever is done with it: there may be very many pages that nobody looks at.
+  void rest() const { mapping_->rest(); }
+
+  // Memory::tell_wake() of the lifeline of the page there, when it is no longer as it was seen.
+  void tell_lifeline(uint64_t offset, uint32_t seen, WakeTaker& taker, uint64_t tag,
+                     Scope& strands) const;
 
   // Offsets of the pages that were busy: retry with these, and steal when patience has ended.
   using Busy = std::vector<uint64_t>;
@@ -69,6 +75,7 @@ class ControlPages {
       : world_(world), mapping_(std::move(mapping)) {}
   bool change(tutti_control_page& page, const ControlChange& change, bool steal);
   tutti_control_page& at(uint64_t offset) const;
+  void clear(uint64_t offset);
 
   World& world_;
   std::unique_ptr<Mapping> mapping_;

@@ -14,10 +14,13 @@ struct Pages {
   Simulator sim{{.seed = 3, .hosts = 1}};
   World& world = sim.host(0);
   Handle arena;
+  std::unique_ptr<Mapping> awake;  // so that pages stay where they are
   std::unique_ptr<ControlPages> pages;
 
   explicit Pages(uint32_t ranks, uint64_t epoch = 5) {
-    arena = *world.memory().create_arena("pages", ranks * kControlPageBytes);
+    const uint64_t bytes = ranks * kControlPageBytes;
+    arena = *world.memory().create_arena("pages", bytes);
+    awake = std::move(*world.memory().map(arena, 0, bytes, true));
     pages = std::move(*ControlPages::open(world, arena));
     for (uint32_t rank = 0; rank < ranks; ++rank)
       REQUIRE(pages->initialise(rank * kControlPageBytes, rank, epoch).has_value());

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "cluster/job_words.h"
 #include "cluster/role_order.h"
 
 namespace tutti {
@@ -39,6 +40,7 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
       now_(now),
       processes_(numbers_.size()),
       counts_(numbers_.roles()),
+      returned_(numbers_.roles()),
       restarts_(record.restarts()),
       culprit_(std::move(*record.mutable_culprit())),
       gang_epochs_(record.gang_epochs().begin(), record.gang_epochs().end()),
@@ -173,14 +175,33 @@ bool Coordinator::ready(size_t index) const {
   return std::ranges::all_of(role(index).needs(), satisfied);
 }
 
+// Processes of a sidecar that are beside these.
+RangeSet Coordinator::beside(size_t sidecar, const RangeSet& processes) const {
+  RangeSet found;
+  const RangeSet hosts = processes.common(numbers_.of_role(numbers_.place_role(sidecar)));
+  for (const RangeSet::Range& range : hosts.ranges())
+    found.add(numbers_.number(sidecar, numbers_.index_of(range.first)),
+              numbers_.number(sidecar, numbers_.index_of(range.last)));
+  return found;
+}
+
 // Starts whatever waits for nothing any more.
 void Coordinator::start_ready() {
   if (idle_.empty() || adopted_by_ || end_at_) return;
   if (state_ == cluster::ENDING || is_over(state_)) return;
   RangeSet startable;
   for (size_t index = 0; index < numbers_.roles(); ++index)
-    if (ready(index)) startable.add(numbers_.of_role(index));
+    if (!is_sidecar(index) && ready(index)) startable.add(numbers_.of_role(index));
   startable = startable.common(idle_).minus(restart_);
+  // A sidecar is never there without the process it is beside.
+  RangeSet sidecars;
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    if (!is_sidecar(index)) continue;
+    const RangeSet down =
+        numbers_.of_role(numbers_.place_role(index)).common(idle_).minus(startable);
+    sidecars.add(numbers_.of_role(index).minus(beside(index, down)));
+  }
+  startable.add(sidecars.common(idle_).minus(restart_));
   if (startable.empty()) return;
   set_phase(startable, Phase::starting);
   // From now on it is this life of theirs that counts; what is still told of an earlier one is old.
@@ -219,14 +240,8 @@ RangeSet Coordinator::affected_by(const RangeSet& processes) const {
     if (role(index).kind() == job::Role::TASK)
       affected.remove(in_phase(affected.common(numbers_.of_role(index)), Phase::done));
   // A sidecar lives and dies with the process it is beside.
-  for (size_t index = 0; index < numbers_.roles(); ++index) {
-    const size_t beside = numbers_.place_role(index);
-    if (beside == index) continue;
-    const RangeSet hosts = affected.common(numbers_.of_role(beside));
-    for (const RangeSet::Range& range : hosts.ranges())
-      affected.add(numbers_.number(index, numbers_.index_of(range.first)),
-                   numbers_.number(index, numbers_.index_of(range.last)));
-  }
+  for (size_t index = 0; index < numbers_.roles(); ++index)
+    if (is_sidecar(index)) affected.add(beside(index, affected));
   return affected;
 }
 
@@ -246,19 +261,68 @@ void Coordinator::failed(const RangeSet& processes, const cluster::Row& row) {
     set_pairs(fresh, culprit_.mutable_processes());
   }
   const size_t index = numbers_.role_of(fresh.front());
-  const job::ErrorClass error = row.exit().error();
-  const auto delay = budgets_[index].ask(error, now_);
-  if (!delay) {
-    const bool never = role(index).budgets().empty() || error == job::USER_ERROR;
-    begin_end(cluster::FAILED,
-              fmt::format("{}{}", why_text(row),
-                          never ? "" : "; no restarts left for this kind of error"),
-              Duration(appointment_.spec().grace_ns()), SIGTERM);
+  const auto restart = budgets_[index].ask(row.exit().error(), now_);
+  if (!restart) {
+    begin_end(cluster::FAILED, failure_text(index, row), Duration(appointment_.spec().grace_ns()),
+              SIGTERM);
     return;
   }
   ++restarts_;
   dead_ = first ? fresh : dead_.plus(fresh);
-  plan_restart(affected_by(fresh), *delay);
+  if (restart->scope == job::JOB)
+    for (RestartBudgets& budgets : budgets_) budgets.begin_anew();
+  const RangeSet widest = widened(fresh, restart->scope);
+  RangeSet affected;
+  for (size_t other = 0; other < numbers_.roles(); ++other)
+    affected.add(affected_by(widest.common(numbers_.of_role(other))));
+  const std::string remark = restart_remark(fresh, row, *restart);
+  if (first || !remark.empty()) remark_ = remark;
+  plan_restart(affected, restart->delay);
+}
+
+// Of one role, and all that is started again with them.
+RangeSet Coordinator::widened(const RangeSet& processes, job::Scope scope) const {
+  RangeSet role = numbers_.of_role(numbers_.role_of(processes.front()));
+  if (scope == job::ROLE) return role;
+  if (scope == job::JOB) return {0, numbers_.size() - 1};
+  if (scope != job::HOST) return processes;
+  RangeSet hosts;
+  for (const ProcessId process : processes.members())
+    if (const auto node = node_of(numbers_, appointment_.layout(), process)) hosts.add(*node);
+  return processes.plus(processes_on(numbers_, appointment_.layout(), hosts).common(role));
+}
+
+std::string Coordinator::failure_text(size_t index, const cluster::Row& row) const {
+  std::string text = why_text(row);
+  const RestartBudgets& budgets = budgets_[index];
+  if (!budgets.restarts(row.exit().error()) || row.exit().error() == job::USER_ERROR) {
+    const bool never = role(index).budgets().empty() || row.exit().error() == job::USER_ERROR;
+    return never ? text : text + "; no restarts left for this kind of error";
+  }
+  text += "; no restarts left for this kind of error";
+  if (!budgets.escalates()) return text;
+  std::string wider;
+  for (const job::Escalation& escalation : role(index).escalate())
+    wider += fmt::format("{}{}", wider.empty() ? "" : " and ", kScopeWords[escalation.scope()]);
+  return text + fmt::format(", and those of its {} are used up", wider);
+}
+
+// Why and how much is started again, when there is more to say than why.
+std::string Coordinator::restart_remark(const RangeSet& processes, const cluster::Row& row,
+                                        const Restart& restart) {
+  const size_t index = numbers_.role_of(processes.front());
+  const std::string& name = role(index).name();
+  const std::string who = fmt::format("{} {}", name, numbers_.index_of(processes.front()));
+  if (restart.scope == job::PROCESS && row.exit().error() == job::NONE) {
+    const uint32_t times = ++returned_[index];
+    return fmt::format("{} ended with code 0 and is started again whenever it ends: {} {} so far",
+                       who, times, times == 1 ? "time" : "times");
+  }
+  if (restart.scope == job::PROCESS) return "";
+  const std::string whole = restart.scope == job::JOB ? "the job" : fmt::format("role '{}'", name);
+  return fmt::format("{}; no restarts left for {}; restarted as a whole: {}{} ({} of {})",
+                     why_text(row), who, whole, restart.scope == job::HOST ? " on its host" : "",
+                     restart.number, restart.most);
 }
 
 void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
@@ -270,7 +334,7 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   dead_ = dead;
   stop_ = restart_;
   set_phase(restart_, Phase::idle);
-  set_state(cluster::RESTARTING, why_text(culprit_));
+  set_state(cluster::RESTARTING, remark_.empty() ? why_text(culprit_) : remark_);
   want_hosts();
   if (*restart_at_ <= now_ && wanted_.empty()) return restart();
   send_directive(nodes().minus(lost_));

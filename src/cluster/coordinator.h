@@ -98,6 +98,7 @@ class Coordinator {
   void on_started(const cluster::Row& row, const RangeSet& processes);
   void on_exited(const cluster::Row& row, const RangeSet& processes);
   void on_stalled(const cluster::Row& row, const RangeSet& processes);
+  void on_failing(const cluster::Row& row, const RangeSet& processes);
   void on_ended(const RangeSet& hosts);
   void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void end_strangers(const RangeSet& hosts);
@@ -115,12 +116,18 @@ class Coordinator {
   // Deciding (coordinator.cc).
   void failed(const RangeSet& processes, const cluster::Row& row);
   RangeSet affected_by(const RangeSet& processes) const;
+  RangeSet widened(const RangeSet& processes, job::Scope scope) const;
+  std::string restart_remark(const RangeSet& processes, const cluster::Row& row,
+                             const Restart& restart);
+  std::string failure_text(size_t role, const cluster::Row& row) const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
   bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_ && !end_at_; }
   void want_hosts();
   void start_ready();
   bool ready(size_t role) const;
+  bool is_sidecar(size_t role) const { return numbers_.place_role(role) != role; }
+  RangeSet beside(size_t sidecar, const RangeSet& processes) const;
   void look_for_end();
   void begin_notice(Duration grace);
   void look_for_end_of_notice();
@@ -148,12 +155,15 @@ class Coordinator {
   uint32_t counter_;
   Instant now_;  // of what it was told last
   uint32_t revision_ = 0;
+  uint64_t bereaved_ = 0;  // the last epoch of which hosts were told that it is over
   bool directed_ = false;  // this epoch was told to somebody
   cluster::JobState state_ = cluster::STARTING;
   std::string why_;
+  std::string remark_;  // of the last restart: why it runs again, if that is worth knowing
   cluster::JobState final_state_ = cluster::SUCCEEDED;
   std::vector<Process> processes_;
   std::vector<RoleCount> counts_;        // by role
+  std::vector<uint32_t> returned_;       // by role: services that returned 0
   std::vector<RestartBudgets> budgets_;  // by role
   RangeSet idle_;
 

@@ -124,9 +124,23 @@ struct Model {
       budget.set_error(job::NONE);
       budget.set_restarts(kAlwaysRestart);
     }
+    if (chance(30)) let_escalate(spec);
     spec.set_strategy(strategy());
     lossy = chance(70);
     return spec;
+  }
+
+  // Few restarts of single processes, and then of more; of the whole job enough to end well.
+  void let_escalate(job::Spec& spec) {
+    for (job::Role& role : *spec.mutable_roles()) {
+      for (job::Budget& budget : *role.mutable_budgets()) budget.set_restarts(1 + below(2));
+      for (const job::Scope scope : {job::HOST, job::ROLE, job::JOB}) {
+        if (scope != job::JOB && chance(30)) continue;
+        job::Escalation& escalation = *role.add_escalate();
+        escalation.set_scope(scope);
+        escalation.set_restarts(scope == job::JOB ? kAlwaysRestart : 1 + below(2));
+      }
+    }
   }
 
   // ---- the coordinator's agent

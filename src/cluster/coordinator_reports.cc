@@ -8,7 +8,8 @@ void Coordinator::on_report(const cluster::JobReport& report, Instant now) {
   now_ = now;
   // How a process is doing makes sense only once it is known to run.
   const auto says_how = [](const cluster::Row& row) {
-    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED;
+    return row.what() == cluster::Row::WELL || row.what() == cluster::Row::STALLED ||
+           row.what() == cluster::Row::FAILING;
   };
   for (const cluster::Row& row : report.rows())
     if (!says_how(row)) on_row(row);
@@ -37,6 +38,7 @@ void Coordinator::on_row(const cluster::Row& row) {
     case cluster::Row::EXITED:
     case cluster::Row::NOT_STARTED: return on_exited(row, *processes);
     case cluster::Row::STALLED: return on_stalled(row, *processes);
+    case cluster::Row::FAILING: return on_failing(row, *processes);
     case cluster::Row::ENDED:
     case cluster::Row::LEFT_BEHIND: note_leftovers(row, *hosts); return on_ended(*hosts);
     case cluster::Row::WELL:
@@ -72,7 +74,7 @@ void Coordinator::on_started(const cluster::Row& row, const RangeSet& processes)
   if (!idle_.empty() || !unheard().empty()) return;
   for (size_t index = 0; index < numbers_.roles(); ++index)
     if (counts_[index].running + counts_[index].done != numbers_.count(index)) return;
-  set_state(cluster::RUNNING, "");
+  set_state(cluster::RUNNING, remark_);
 }
 
 void Coordinator::on_exited(const cluster::Row& row, const RangeSet& processes) {
@@ -120,6 +122,24 @@ void Coordinator::on_stalled(const cluster::Row& row, const RangeSet& processes)
   failed(stuck, hang);
 }
 
+// Whatever is decided when they have ended, their epoch is over: whoever waits for them is told at
+// once, and once, however many follow.
+void Coordinator::on_failing(const cluster::Row& row, const RangeSet& processes) {
+  RangeSet failing = in_phase(processes, Phase::running);
+  for (const ProcessId number : failing.members())
+    if (processes_[number].epoch != row.epoch()) failing.remove(number);
+  if (failing.empty() || bereaved_ == epoch() || end_at_ || adopted_by_) return;
+  if (state_ != cluster::RUNNING && state_ != cluster::STARTING && state_ != cluster::RESTARTING)
+    return;
+  bereaved_ = epoch();
+  cluster::Message message;
+  cluster::Bereaved& told = *message.mutable_bereaved();
+  told.set_job(job());
+  told.set_epoch(epoch());
+  set_pairs(failing, told.mutable_processes());
+  send(nodes().minus(lost_), std::move(message));
+}
+
 // Hosts say again and again what they could not end, and when they could.
 void Coordinator::note_leftovers(const cluster::Row& row, const RangeSet& hosts) {
   remove_hosts(hosts, leftovers_);
@@ -151,7 +171,8 @@ void Coordinator::adopted() {
     failed(missing, row);
   }
   if (!silent.empty()) on_lost(silent, now_);
-  if (state_ == cluster::STARTING && idle_.empty() && !end_at_) set_state(cluster::RUNNING, "");
+  if (state_ == cluster::STARTING && idle_.empty() && !end_at_)
+    set_state(cluster::RUNNING, remark_);
   start_ready();
   look_for_end();
 }

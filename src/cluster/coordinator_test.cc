@@ -209,6 +209,46 @@ TEST_CASE("a sidecar goes down with its worker, and alone") {
   CHECK(bench.start() == "5");
 }
 
+// 0 is a service, 1-2 workers that need it, 3-4 their sidecars.
+job::Spec watched_workers() {
+  job::Spec spec = spec_of(
+      {{.name = "data", .kind = job::Role::SERVICE, .count = 1, .strategy = job::ONE_FOR_ONE},
+       {.count = 2, .strategy = job::ONE_FOR_ONE, .needs = {"data"}},
+       {.name = "watch",
+        .kind = job::Role::SIDECAR,
+        .strategy = job::ONE_FOR_ONE,
+        .beside = "work"}});
+  spec.set_strategy(job::REST_FOR_ONE);
+  return spec;
+}
+
+TEST_CASE("a sidecar starts with its role, not before what that needs is there") {
+  CoordinatorBench bench(appointment_of(watched_workers()));
+  CHECK(bench.start() == "0");
+  bench.obey();
+  CHECK(bench.start() == "0-4");
+  bench.obey();
+  CHECK(bench.state() == cluster::RUNNING);
+  // Nor after a restart.
+  bench.exited("0", job::KILLED, kFirstEpoch);
+  CHECK(bench.stop() == "0-4");
+  CHECK(bench.start() == "0");
+  bench.obey();
+  CHECK(bench.start() == "0-4");
+}
+
+TEST_CASE("a sidecar that fails is started again beside a worker whose needs are gone") {
+  job::Spec spec = watched_workers();
+  spec.set_strategy(job::ONE_FOR_ONE);
+  CoordinatorBench bench(appointment_of(spec));
+  bench.obey();
+  bench.obey();
+  bench.exited("0", job::KILLED);
+  CHECK(bench.start() == "0");
+  bench.exited("3", job::KILLED, kFirstEpoch);
+  CHECK(bench.start() == "0,3");
+}
+
 TEST_CASE("a lost host's processes are started again where the head says") {
   CoordinatorBench bench(appointment_of(workers()));
   bench.obey();
@@ -302,6 +342,32 @@ TEST_CASE("a process that does not start, or makes no progress, is started again
   bench.report({row_of(cluster::Row::STALLED, kFirstEpoch, set("5"))});
   CHECK(bench.start() == "5");
   CHECK(bench.last_update.culprit().exit().error() == job::HANG);
+}
+
+TEST_CASE(
+    "all hosts hear at once, and once, that a process is about to end; the epoch ends with it") {
+  CoordinatorBench bench(appointment_of(workers()));
+  bench.obey();
+  const uint64_t first = bench.coordinator.epoch();
+  const auto failing = [&](std::string_view processes, uint64_t epoch) {
+    bench.report({row_of(cluster::Row::FAILING, epoch, set(processes))});
+    return bench.to(cluster::Message::kBereaved);
+  };
+  CHECK(failing("3", first) == "1-4");
+  CHECK(!bench.orders.durably);
+  const cluster::Bereaved& told = bench.orders.parcels.front().message.bereaved();
+  CHECK(told.epoch() == first);
+  CHECK(set_from(told.processes()).value().text() == "3");
+  CHECK(failing("3", first).empty());
+  CHECK(failing("4", first).empty());
+  CHECK(bench.coordinator.epoch() == first);
+  CHECK(bench.state() == cluster::RUNNING);
+  bench.exited("3", job::KILLED);
+  CHECK(bench.coordinator.epoch() == first + 1);
+  CHECK(failing("4", first).empty());  // it goes down with the rest
+  bench.obey();
+  CHECK(failing("4", first).empty());  // of before
+  CHECK(failing("4", first + 1) == "1-4");
 }
 
 TEST_CASE("what is told twice, late or in another order changes nothing") {

@@ -196,6 +196,7 @@ struct CoordinatorBench {
   cluster::Directive last_directive;
   cluster::JobUpdate last_update;
   cluster::End last_end;
+  std::map<ProcessId, uint64_t> lives;  // the epochs of those that were started again
 };
 
 }  // namespace tutti

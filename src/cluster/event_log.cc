@@ -1,5 +1,7 @@
 #include "cluster/event_log.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "base/queue_mark.h"
 #include "cluster/event_log_format.h"
@@ -13,6 +15,9 @@ using event_log::FileKind;
 // Whoever waits while another strand writes: woken when its record is on disk, when the log breaks,
 // or when it is its turn to write.
 namespace {
+
+// Read only: pages of it that nobody writes to are no memory.
+char kZeros[kMaxReservedBytes];
 
 uint64_t bytes_of(const EventLog::Pieces& state) {
   uint64_t bytes = 0;
@@ -115,35 +120,63 @@ Task<Result<void>> EventLog::durable(uint64_t sequence) {
 Task<void> EventLog::write_batch() {
   const Shield shield;  // others wait for this batch
   writing_ = true;
-  auto written = co_await write_pending();
+  Result<void> written;
+  if (needs_segment()) written = co_await begin_segment();
+  if (written && broken_) written = fail(*broken_);
+  if (written) {
+    const uint64_t last = last_sequence_;
+    std::string batch = take_batch();
+    const uint64_t end = segment_end_ + batch.size();
+    const Bytes bytes = as_bytes(batch);
+    written = co_await file_->write(segment_end_, bytes);
+    std::string().swap(batch);  // a sync takes longer
+    if (written && options_.reserve && end > reserved_end_) written = co_await reserve(end);
+    if (written) written = co_await file_->sync();
+    if (written) segment_end_ = end;
+    if (written) durable_sequence_ = last;
+  }
   writing_ = false;
   if (!written) break_with(written.error());
   wake_waiting();
 }
 
-Task<Result<void>> EventLog::write_pending() {
+bool EventLog::needs_segment() {
   const bool empty = segment_end_ <= event_log::kFileHeaderBytes;
   const bool full = segment_end_ >= options_.segment_bytes ||
                     TUTTI_FAULT(world_, "event log: a segment ends early");
-  if (file_ == nullptr || (full && !empty)) CO_TRY_DO(co_await begin_segment());
-  if (broken_) co_return fail(*broken_);
+  return file_ == nullptr || (full && !empty);
+}
+
+std::string EventLog::take_batch() {
   std::string batch = std::exchange(pending_, {});
-  const uint64_t last = last_sequence_;
+  const auto records = static_cast<uint32_t>(last_sequence_ - durable_sequence_);
   event_log::seal_batch(batch, {.log_id = log_id(),
                                 .offset = segment_end_,
                                 .first_sequence = durable_sequence_ + 1,
-                                .records = static_cast<uint32_t>(last - durable_sequence_)});
-  const Bytes bytes = as_bytes(batch);
-  CO_TRY_DO(co_await file_->write(segment_end_, bytes));
-  CO_TRY_DO(co_await file_->sync());
-  segment_end_ += batch.size();
-  durable_sequence_ = last;
+                                .records = records});
+  return batch;
+}
+
+// On disk with the batch that needed it.
+Task<Result<void>> EventLog::reserve(uint64_t end) {
+  const Bytes zeros = std::as_bytes(std::span(kZeros));
+  const Bytes some = zeros.first(std::clamp(end, kMinReservedBytes, kMaxReservedBytes));
+  CO_TRY_DO(co_await file_->write(end, some));
+  reserved_end_ = end + some.size();
   co_return {};
+}
+
+// What is left of it needs no room any more. Whoever reads it all the same finds zeros.
+Task<void> EventLog::cut_reserve() {
+  if (file_ == nullptr || reserved_end_ <= segment_end_) co_return;
+  (void)co_await file_->truncate(segment_end_);
+  reserved_end_ = 0;
 }
 
 // The header and the name are on disk before the first batch is written: so a header that is broken
 // and followed by something is damage.
 Task<Result<void>> EventLog::begin_segment() {
+  co_await cut_reserve();
   CO_TRY_DO(co_await make_folder());
   const uint64_t first = durable_sequence_ + 1;
   const event_log::FileHeader header{{FileKind::segment, first}, log_id()};
@@ -287,6 +320,7 @@ Task<Result<void>> EventLog::close() {
   TUTTI_ASSERT(!snapshotting_ && !closed_, "an event log is closed once, after its snapshots");
   closed_ = true;
   CO_TRY_DO(co_await durable(last_sequence_));
+  co_await cut_reserve();
   file_ = nullptr;
   co_return {};
 }

@@ -90,6 +90,10 @@ Result<void> check_nothing_follows(Bytes file, uint64_t broken, uint64_t sequenc
   return {};
 }
 
+bool is_zero(Bytes bytes) {
+  return std::ranges::all_of(bytes, [](std::byte one) { return one == std::byte{}; });
+}
+
 }  // namespace
 
 std::string file_name(FileName name) {
@@ -181,7 +185,9 @@ Result<SegmentScan> scan_segment(Bytes file, const FileHeader& header, const Rec
     scan.last_batch = scan.end;
     scan.end += kBatchHeaderBytes + body->size();
   }
-  scan.torn = scan.end < file.size();
+  const Bytes rest = file.subspan(std::min<uint64_t>(scan.end, file.size()));
+  scan.reserved = !rest.empty() && is_zero(rest);
+  scan.torn = !rest.empty() && !scan.reserved;
   if (scan.torn) TRY_DO(check_nothing_follows(file, scan.end, scan.next_sequence, header.log_id));
   return scan;
 }
@@ -225,7 +231,7 @@ Result<std::string_view> decode_snapshot(Bytes file, const FileHeader& header) {
     return {};
   };
   TRY(const SegmentScan scan, scan_segment(file, header, keep));
-  if (scan.torn || scan.next_sequence != header.name.number + 1)
+  if (scan.torn || scan.reserved || scan.next_sequence != header.name.number + 1)
     return fail(Code::corrupt, "at byte {}: the state's checksum is wrong", scan.end);
   return state;
 }

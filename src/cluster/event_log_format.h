@@ -55,6 +55,7 @@ struct SegmentScan {
   uint64_t last_batch = 0;     // where that begins; 0 when there is none
   uint64_t end = 0;            // where that ends
   bool torn = false;           // the file goes on, with what may be a batch that a crash cut short
+  bool reserved = false;       // it goes on with nothing but zeros
 };
 // Visits every record of the whole batches, in order. Code::corrupt when what is broken was
 // certainly whole once: a later batch has begun behind it.

@@ -164,8 +164,9 @@ class Replay {
       TUTTI_PROBE("event log: a torn tail was cut off");
       TUTTI_LOG(info, "cut off a torn event",
                 {{"file", path}, {"at_byte", scan.end}, {"bytes", file.size() - scan.end}});
-      CO_TRY_DO(co_await opened->truncate(scan.end));
     }
+    if (scan.reserved) TUTTI_PROBE("event log: zeros behind the last record were cut off");
+    if (scan.torn || scan.reserved) CO_TRY_DO(co_await opened->truncate(scan.end));
     const Bytes again = as_bytes(file).subspan(scan.last_batch, scan.end - scan.last_batch);
     CO_TRY_DO(co_await opened->write(scan.last_batch, again));
     CO_TRY_DO(co_await opened->sync());

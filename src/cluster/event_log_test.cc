@@ -366,6 +366,44 @@ TEST_CASE("a missing segment is corrupt, a newer format unsupported") {
   CHECK(machine.open().records == numbered(1, 5));
 }
 
+TEST_CASE("a file that is longer than its records has zeros behind them, until it is closed") {
+  Machine machine;
+  machine.options.reserve = true;
+  const std::string path = machine.path(FileKind::segment, 1);
+  machine.open();
+  machine.append(numbered(1, 2));
+  const size_t size = machine.read(path).size();
+  CHECK(size > kMinReservedBytes);
+  machine.append(numbered(3, 9));
+  CHECK(machine.read(path).size() == size);
+  machine.lose_power();
+  CHECK(machine.open().records == numbered(1, 9));
+  CHECK(machine.read(path).size() < kMinReservedBytes);
+  machine.append(numbered(10, 10));
+  CHECK(machine.read(path).size() > kMinReservedBytes);
+  machine.must(machine.log->close());
+  CHECK(machine.read(path).size() < kMinReservedBytes);
+  CHECK(machine.open().records == numbered(1, 10));
+}
+
+TEST_CASE("zeros in place of a record that others follow are damage, also between two files") {
+  Machine machine(1, 100);
+  machine.options.reserve = true;
+  machine.open();
+  machine.append(numbered(1, 9));
+  const std::string first = machine.path(FileKind::segment, 1);
+  const std::string whole = machine.read(first);
+  machine.write(first, whole + std::string(5000, '\0'));
+  CHECK(machine.open().records == numbered(1, 9));
+  const size_t some = event_log::kFileHeaderBytes + event_log::kBatchHeaderBytes + 16;
+  machine.write(first, whole.substr(0, some) + std::string(5000, '\0'));
+  Book book;
+  CHECK(machine.try_open(book).error().code() == Code::corrupt);
+  machine.write(first, whole.substr(0, some) + std::string(some, '\0') + whole.substr(some));
+  Book again;
+  CHECK(machine.try_open(again).error().code() == Code::corrupt);
+}
+
 TEST_CASE("files of another log are not believed") {
   std::string foreign;
   for (const uint64_t seed : {1, 2}) {
@@ -448,6 +486,7 @@ TEST_CASE("a crash at any moment, also of a snapshot, loses nothing that was ack
   for (int step = 0; step < kSteps; ++step) {
     CAPTURE(step);
     Machine machine(static_cast<uint64_t>(step), 100);
+    machine.options.reserve = step % 2 == 1;
     machine.open();
     uint64_t acknowledged = 0;
     // Two lives, so that the second snapshot has a first one to replace.
@@ -469,6 +508,7 @@ TEST_CASE("a failed write or sync breaks the log for good, and opening it again 
   for (int step = 0; step < 100; ++step) {
     CAPTURE(step);
     Machine machine(static_cast<uint64_t>(step), 100);
+    machine.options.reserve = step % 2 == 1;
     machine.open();
     machine.append(numbered(1, 2));
     std::optional<Result<uint64_t>> third;
@@ -544,7 +584,7 @@ TEST_CASE("more events than may wait break the log, and it says so") {
 }
 
 Task<Result<void>> use_real(World& world, std::string folder, Book& book) {
-  const EventLogOptions options{.folder = folder + "/a/b", .segment_bytes = 1000};
+  const EventLogOptions options{.folder = folder + "/a/b", .segment_bytes = 1000, .reserve = true};
   Book empty;
   CO_TRY(auto log, co_await EventLog::open(world, options, empty));
   for (int i = 1; i <= 50; ++i) {

@@ -10,46 +10,42 @@ namespace {
 constexpr size_t kMostConnections = 16'384;
 // A request is a few bytes from the same host; who does not send it is stuck.
 constexpr Duration kRequestPatience = 10s;
-constexpr Duration kAcceptPause = 100ms;
 constexpr uid_t kRoot = 0;
 
 ExchangeAnswer refusal(const Error& why) {
   return {.ok = false, .code = why.code(), .gang_epoch = 0, .message = why.text(), .value = {}};
 }
 
+// For as long as it lives, however it ends.
+class Count {
+ public:
+  explicit Count(uint32_t& counted) : counted_(counted) { ++counted_; }
+  ~Count() { --counted_; }
+  Count(const Count&) = delete;
+  Count& operator=(const Count&) = delete;
+
+ private:
+  uint32_t& counted_;
+};
+
 }  // namespace
 
 Task<Result<void>> ExchangeServer::serve(std::string path) {
-  auto listener = co_await listen(std::move(path));
-  if (!listener) co_return fail(std::move(listener).error());
-  Scope calls;
-  while (true) {
-    auto stream = co_await (*listener)->accept();
-    if (!stream && stream.error().code() == Code::cancelled) break;
-    if (stream && calls.size() < kMostConnections) {
-      calls.spawn(serve_one(std::move(*stream)));
-      continue;
-    }
-    // Out of descriptors, perhaps: calls that end give some back.
-    co_await pause();
-  }
-  calls.cancel();
-  co_return co_await calls.join();
-}
-
-// These two have frames of their own: serve() waits nearly all of its life, and there are many.
-Task<Result<std::unique_ptr<Listener>>> ExchangeServer::listen(std::string path) {
   Address address = Address::unix_socket(std::move(path));
   auto listener = co_await world_.network().listen(std::move(address));
   if (!listener) co_return fail(listener.error().context("listen for ranks"));
-  co_return listener;
+  listeners_.push_back(std::move(*listener));
+  listeners_.back()->serve(*this, strands_);
+  co_return {};
 }
 
-Task<void> ExchangeServer::pause() {
-  (void)co_await world_.clock().sleep(kAcceptPause);  // accept() finds out when it is cancelled
+void ExchangeServer::on_connection(std::unique_ptr<Stream> stream) {
+  if (calls_ >= kMostConnections || strands_.cancelled()) return;
+  strands_.spawn(serve_one(std::move(stream)));
 }
 
 Task<void> ExchangeServer::serve_one(std::unique_ptr<Stream> stream) {
+  const Count counted(calls_);
   const ExchangeAnswer reply = co_await answer(*stream);
   const std::string encoded = encode(reply);
   const Bytes bytes = as_bytes(encoded);

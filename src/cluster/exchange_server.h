@@ -12,27 +12,31 @@ namespace tutti {
 
 class HostJob;
 
-class ExchangeServer {
+class ExchangeServer final : private ConnectionTaker {
  public:
   // Null of a job that is not here.
   using Find = std::function<HostJob*(uint64_t job)>;
-  ExchangeServer(World& world, Find find) : world_(world), find_(std::move(find)) {}
+  // Calls are answered by strands of the scope.
+  ExchangeServer(World& world, Scope& strands, Find find)
+      : world_(world), strands_(strands), find_(std::move(find)) {}
 
-  // Until cancelled.
+  // From when it returns until the scope is cancelled.
   Task<Result<void>> serve(std::string path);
   // From then on ranks of other users may come too; each is heard for its own user's jobs alone.
   void serve_others() { serves_others_ = true; }
   bool serves_others() const { return serves_others_; }
 
  private:
-  Task<Result<std::unique_ptr<Listener>>> listen(std::string path);
-  Task<void> pause();
+  void on_connection(std::unique_ptr<Stream> stream) override;
   Task<void> serve_one(std::unique_ptr<Stream> stream);
   Task<ExchangeAnswer> answer(Stream& stream);
   Result<void> check_user(Stream& stream, const HostJob& job) const;
 
   World& world_;
+  Scope& strands_;
   Find find_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  uint32_t calls_ = 0;
   bool serves_others_ = false;
 };
 

@@ -206,6 +206,7 @@ Result<void> Gang::on_exited(const KeeperFrame& frame) {
     report.exit = to_exit(rank);
     report.sequence = rank.sequence();
     report.last_signal_sent = rank.last_signal_sent();
+    report.outlived_grace = rank.outlived_grace();
     report.lived = Duration(rank.lived_ns());
     ++exited_;
     listener_.on_exit(rank.rank(), report);

@@ -49,9 +49,11 @@ enum class OutputEnd : unsigned char {
 
 struct RankReport {
   pid_t pid = 0;
-  std::optional<Exit> exit;  // unknown when the keeper was lost
-  uint64_t sequence = 0;     // in the order of exits, from 1
-  int last_signal_sent = 0;  // by us, before it ended
+  std::optional<Exit> exit;       // unknown when the keeper was lost
+  uint64_t sequence = 0;          // in the order of exits, from 1
+  int last_signal_sent = 0;       // to end it
+  bool outlived_grace = false;    // it was asked to end, and had to be killed
+  std::string signalled_by = {};  // who sent it what ended it, with `tutti signal`
   Duration lived{};
 };
 
@@ -61,6 +63,8 @@ struct GangReport {
   std::optional<uint32_t> culprit;  // the first rank that failed by itself
   std::vector<uint32_t> running;    // when we began to end them
   int signal = 0;                   // when interrupted
+  std::string ended_by;             // the user who killed or preempted it, if that is known
+  Duration notice{};                // that it had then
   std::optional<Error> error;       // when not started, or output or the keeper was lost
   bool hurried = false;             // a second signal wanted no more grace
   std::optional<Error> not_ended;   // what the gang started and nobody could end

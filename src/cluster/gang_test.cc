@@ -30,7 +30,7 @@ Task<int> worker_program(SimProcess& process) {
   auto slept = co_await process.clock().sleep(1s);
   if (!written || !slept) co_return 3;
   const std::string key = fmt::format("FAIL{}", process.variable("RANK"));
-  const std::string_view code = process.variable(key);
+  const std::string code = process.variable(key);
   if (!code.empty()) co_return code.front() - '0';
   if (!process.variable("FOREVER").empty()) (void)co_await process.clock().sleep(1000h);
   co_return 0;

@@ -9,6 +9,9 @@ namespace {
 constexpr uint64_t kQueryKeys = uint64_t{1} << 63;
 // One number each, and a row in every table.
 constexpr NodeId kMostHosts = 10'000'000;
+// Who is refused comes again, and must not fill the log.
+constexpr Duration kTwinInterval = 10s;
+constexpr int kTwinBurst = 10;
 
 }  // namespace
 
@@ -24,14 +27,15 @@ Task<Result<void>> Head::run() {
   snapshot_at_ = options_.log_bytes;
   if (options_.index != nullptr)
     feed_ = std::make_unique<IndexFeed>(world_, state_, *options_.index);
-  EventLogOptions log_options{.folder = options_.folder + "/log"};
+  EventLogOptions log_options{.folder = options_.folder + "/log", .reserve = options_.reserve_log};
   auto log = co_await EventLog::open(world_, std::move(log_options), *this);
   if (!log) co_return fail(log.error().context("open the head's log"));
   log_ = std::move(*log);
-  std::erase_if(state_.queue, [this](uint64_t id) {
+  const JobQueue all = std::exchange(state_.queue, {});
+  for (const uint64_t id : all.all()) {
     const HeadJob* job = state_.find(id);
-    return job == nullptr || job->state != cluster::QUEUED;
-  });
+    if (job != nullptr && job->state == cluster::QUEUED) state_.queue.push(id, job->spec.account());
+  }
   Address address = options_.listen;
   auto listener = co_await world_.network().listen(std::move(address));
   if (!listener) co_return fail(listener.error().context("listen for agents"));
@@ -55,7 +59,12 @@ void Head::on_parcel(NodeId from, Bytes body) {
   cluster::Message message;
   if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
   if (message.has_update()) on_update(from, message.update());
-  if (message.has_about()) learn(message.about());
+  // What a twin says of itself is not of the host.
+  if (message.has_about() && !twins_.is_another(message.about().node(), message.about().instance()))
+    learn(message.about());
+  if (message.has_hanging()) on_hanging(message.hanging());
+  if (message.has_refused()) note_twin(message.refused());
+  if (message.has_hangs()) on_hangs(message.hangs());
 }
 
 void Head::on_report(uint64_t key, Bytes body) {
@@ -112,6 +121,7 @@ void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
     find_coordinators();
   }
   if (added.empty()) return;
+  state_.queue.call_back();
   place_queued();
   for (const auto& [id, job] : state_.jobs)
     if (job->placed && !job->wanted.empty()) grant(*job);
@@ -125,8 +135,9 @@ Result<NodeId> Head::number_for(const cluster::HostAbout& about) {
   return std::max<NodeId>(next, 1);
 }
 
-void Head::learn(const cluster::HostAbout& about) {
+void Head::learn(cluster::HostAbout about) {
   if (about.node() == kHead || about.node() > kMostHosts) return;
+  about.clear_instance();
   const cluster::HostAbout known =
       about.node() < state_.hosts.size() ? state_.hosts[about.node()] : cluster::HostAbout();
   if (known.SerializeAsString() == about.SerializeAsString()) return;
@@ -136,6 +147,7 @@ void Head::learn(const cluster::HostAbout& about) {
   post(0, record);
   strands_->spawn(write_log());
   if (known.address() != about.address()) tree_->places_changed();
+  state_.queue.call_back();
   place_queued();
 }
 
@@ -154,14 +166,84 @@ Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
   if (about.name() != peer.identity.name)
     return fail(Code::denied, "{} calls itself {}", peer.identity.name, about.name());
   TRY(const NodeId node, number_for(about));
-  if (state_.placement.is_alive(node))
+  if (state_.placement.is_alive(node)) {
+    cluster::Hanging refused;
+    refused.set_node(node);
+    refused.set_name(about.name());
+    note_twin(refused);
     return fail(Code::exists,
                 "there is an agent {} in this cluster already, as node {}; stop it, or start this "
                 "one with another --name",
                 about.name(), node);
+  }
   about.set_node(node);
   learn(about);
   return node;
+}
+
+void Head::on_child(const Child& child) {
+  cluster::Hanging hanging;
+  hanging.set_node(child.node);
+  hanging.set_instance(child.instance);
+  hanging.set_above(kHead);
+  hanging.set_name(child.name);
+  hanging.set_about(child.about);
+  on_hanging(hanging);
+}
+
+void Head::on_twin(const Child& child) {
+  cluster::Hanging refused;
+  refused.set_node(child.node);
+  refused.set_instance(child.instance);
+  refused.set_name(child.name);
+  note_twin(refused);
+}
+
+// Agents below the head's children are admitted by those, who know no names.
+void Head::on_hanging(const cluster::Hanging& hanging) {
+  const NodeId node = hanging.node();
+  const bool named = node < state_.hosts.size() && !state_.hosts[node].name().empty();
+  if (named && state_.hosts[node].name() != hanging.name()) return expel(hanging);
+  const auto before = twins_.came(hanging);
+  if (!before) return;
+  if (before->above() == kHead) {
+    if (tree_->has_child(node, before->instance())) on_hangs(*before);
+    return;
+  }
+  cluster::Message message;
+  *message.mutable_ask() = *before;
+  send(before->above(), message);
+}
+
+void Head::on_hangs(const cluster::Hanging& older) {
+  const auto newer = twins_.is_there(older);
+  if (!newer) return;
+  expel(*newer);
+  // It may have said where it is.
+  cluster::HostAbout about;
+  if (!about.ParseFromString(older.about()) || about.name() != older.name()) return;
+  about.set_node(older.node());
+  learn(std::move(about));
+}
+
+void Head::expel(const cluster::Hanging& hanging) {
+  note_twin(hanging);
+  if (hanging.above() == kHead)
+    return tree_->expel(hanging.node(), hanging.instance(), twin_error());
+  cluster::Message message;
+  *message.mutable_expel() = hanging;
+  send(hanging.above(), message);
+}
+
+void Head::note_twin(const cluster::Hanging& refused) {
+  twins_.note(refused.name(), world_.clock().unix_ns());
+  if (tell_twins_ == nullptr) tell_twins_ = std::make_unique<LogLimit>(kTwinInterval, kTwinBurst);
+  if (tell_twins_->allow(world_.clock().now()))
+    TUTTI_LOG(warn, "two agents have one name, and the newer is refused",
+              {{"name", refused.name()},
+               {"node", refused.node()},
+               {"below", refused.above()},
+               {"more_like_it", tell_twins_->take_suppressed()}});
 }
 
 std::string Head::address_of(NodeId node) {

@@ -14,6 +14,7 @@
 #include "cluster/head_state.h"
 #include "cluster/index_feed.h"
 #include "cluster/tree_node.h"
+#include "cluster/twins.h"
 
 namespace tutti {
 
@@ -28,6 +29,8 @@ struct HeadOptions {
   std::function<void()> started;                  // it has read its log, and listens
   // A snapshot is taken when the records since the last have this many bytes, and are more than it.
   uint64_t log_bytes = 64_MiB;
+  bool reserve_log = false;  // EventLogOptions::reserve
+  std::string owner;         // the user who runs it
   // Of jobs that ended; older ones are only in the index.
   size_t most_ended = 100'000;
   JobIndex* index = nullptr;  // outlives the head; without one, what it forgets is gone
@@ -53,12 +56,12 @@ class Head final : public TreeUser, private EventLogReader {
   void watch(uint64_t job, JobWatcher& watcher);
   void unwatch(uint64_t job, JobWatcher& watcher);
   // When it returns, the job will end whatever becomes of the head.
-  Task<Result<void>> kill(cluster::KillRequest request);
-  Result<void> signal(const cluster::SignalRequest& request);
+  Task<Result<void>> kill(cluster::KillRequest request, std::string user);
+  Result<void> signal(const cluster::SignalRequest& request, const std::string& user);
   Result<cluster::JobInfo> info(uint64_t job) const;
   bool has_ended(uint64_t job) const;  // also one that nobody knows any more
-  // Waits until the job is not as `seen` any more, and until an end cannot be undone.
-  Task<Result<cluster::JobInfo>> change_of(uint64_t job, cluster::JobState seen);
+  // Waits until the job has other `changes` than were seen, and until an end cannot be undone.
+  Task<Result<cluster::JobInfo>> change_of(uint64_t job, uint64_t seen);
   // Newest first, `most` at most.
   std::vector<cluster::JobInfo> jobs(const cluster::JobsRequest& request) const;
   // The same, with those that were forgotten (head_history.cc).
@@ -67,6 +70,7 @@ class Head final : public TreeUser, private EventLogReader {
   // Briefly: without the hosts, and then without looking at each of them.
   cluster::StatusReply status(bool brief) const;
   Task<Result<cluster::PsReply>> processes(cluster::PsRequest request);
+  Result<cluster::HostAbout> host(const std::string& name) const;
   // A host that has left for good. Refused while it is connected, or has something of a job.
   Task<Result<void>> forget_host(std::string name);
 
@@ -89,12 +93,18 @@ class Head final : public TreeUser, private EventLogReader {
   void on_alive(const RangeSet& added, const RangeSet& removed) override;
   Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
   std::string address_of(NodeId node) override;
+  void on_child(const Child& child) override;
+  void on_twin(const Child& child) override;
+  void on_hanging(const cluster::Hanging& hanging);
+  void on_hangs(const cluster::Hanging& older);
+  void expel(const cluster::Hanging& hanging);
+  void note_twin(const cluster::Hanging& refused);
   Result<NodeId> number_for(const cluster::HostAbout& about);
-  void learn(const cluster::HostAbout& about);
+  void learn(cluster::HostAbout about);
 
   // Jobs (head_jobs.cc).
   void place_queued();
-  bool place(HeadJob& job);
+  bool place(HeadJob& job, Placement::Hosts hosts);
   void appoint(HeadJob& job, NodeId coordinator, bool fresh);
   void send_appointment(const HeadJob& job);
   void find_coordinators();
@@ -138,6 +148,8 @@ class Head final : public TreeUser, private EventLogReader {
   uint64_t snapshot_at_ = 0;                // when that many bytes were logged since the last one
   bool snapshotting_ = false;
   std::unique_ptr<IndexFeed> feed_;  // if there is an index
+  Twins twins_;
+  std::unique_ptr<LogLimit> tell_twins_;  // once there were some
   std::map<uint64_t, PendingQuery> queries_;
   uint64_t next_query_ = 1;
   int64_t up_since_ns_ = 0;

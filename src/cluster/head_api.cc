@@ -31,7 +31,7 @@ struct AnswerOf<Task<Result<T>>> {
 
 }  // namespace
 
-// Everything but joining is for users: an agent's certificate starts no jobs.
+// Everything but joining and renewing is for users: an agent's certificate starts no jobs.
 template <class MethodType, class Member>
 void HeadApi::add_for_users(const MethodType& method, Member member) {
   methods_.add(method, [this, member](Context& call, auto& argument) {
@@ -61,14 +61,16 @@ HeadApi::HeadApi(World& world, wire::Seals& seals, Head& head, JoinDesk& desk, w
   add_for_users(api::kStatus, &HeadApi::status);
   add_for_users(api::kPs, &HeadApi::ps);
   add_for_users(api::kForget, &HeadApi::forget);
+  add_for_users(api::kHost, &HeadApi::host);
   add_for_users(api::kToken, &HeadApi::token);
   methods_.add(api::kJoin, *this, &HeadApi::join);
+  methods_.add(api::kRenew, *this, &HeadApi::renew);
 }
 
 Task<Result<void>> HeadApi::serve(Listener& listener) {
   wire::SealRequest request{
       .kind = listener.address().kind, .side = wire::Side::accepting, .expected = {}};
-  request.expected.roles = {wire::Role::user, wire::Role::guest};
+  request.expected.roles = {wire::Role::user, wire::Role::guest, wire::Role::agent};
   wire::ServerOptions options{.connection = {.self = self_, .limits = api::limits()},
                               .max_connections = kMostClients,
                               .max_greeting = kMostClients / 4};
@@ -100,7 +102,7 @@ Task<Result<void>> HeadApi::tell_changes(uint64_t job, Stream& stream) {
     auto sent = co_await stream.send(*info);
     if (!sent) co_return fail(std::move(sent).error());
     if (is_over(info->state())) co_return {};
-    const cluster::JobState seen = info->state();
+    const uint64_t seen = info->changes();
     auto next = co_await head_.change_of(job, seen);
     info = std::move(next);
   }
@@ -153,13 +155,15 @@ Result<void> HeadApi::check_owner(const Context& call, uint64_t job) const {
 Task<Result<cluster::Empty>> HeadApi::kill(Context& call, const cluster::KillRequest& request) {
   CO_TRY_DO(check_owner(call, request.job()));
   cluster::KillRequest asked = request;
-  CO_TRY_DO(co_await head_.kill(std::move(asked)));
+  std::string user = call.connection.peer().identity.name;
+  CO_TRY_DO(co_await head_.kill(std::move(asked), std::move(user)));
   co_return cluster::Empty();
 }
 
 Task<Result<cluster::Empty>> HeadApi::signal(Context& call, const cluster::SignalRequest& request) {
   CO_TRY_DO(check_owner(call, request.job()));
-  CO_TRY_DO(head_.signal(request));
+  const std::string user = call.connection.peer().identity.name;
+  CO_TRY_DO(head_.signal(request, user));
   co_return cluster::Empty();
 }
 
@@ -180,6 +184,10 @@ Task<Result<cluster::Empty>> HeadApi::forget(Context& call, const cluster::Forge
   std::string host = request.host();
   CO_TRY_DO(co_await head_.forget_host(std::move(host)));
   co_return cluster::Empty();
+}
+
+Task<Result<cluster::HostAbout>> HeadApi::host(Context&, const cluster::HostRequest& request) {
+  co_return head_.host(request.name());
 }
 
 Task<Result<cluster::TokenReply>> HeadApi::token(Context& call,
@@ -211,6 +219,17 @@ Result<void> HeadApi::check_free(const std::string& host) const {
 Task<Result<cluster::JoinReply>> HeadApi::join(Context&, const cluster::JoinRequest& request) {
   CO_TRY_DO(check_free(request.name()));
   co_return desk_.admit(request);
+}
+
+Task<Result<cluster::RenewReply>> HeadApi::renew(Context& call,
+                                                 const cluster::RenewRequest& request) {
+  const wire::Peer& peer = call.connection.peer();
+  const wire::Role role = peer.identity.role;
+  if (role != wire::Role::user && role != wire::Role::agent)
+    co_return fail(Code::denied, "{} has no certificate to be renewed; join with a token",
+                   peer.text());
+  TUTTI_LOG(info, "renewed a certificate", {{"of", peer.text()}});
+  co_return desk_.renew(request, peer.identity);
 }
 
 }  // namespace tutti

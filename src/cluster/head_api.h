@@ -39,8 +39,10 @@ class HeadApi {
   Task<Result<cluster::StatusReply>> status(Context& call, const cluster::StatusRequest& request);
   Task<Result<cluster::PsReply>> ps(Context& call, const cluster::PsRequest& request);
   Task<Result<cluster::Empty>> forget(Context& call, const cluster::ForgetRequest& request);
+  Task<Result<cluster::HostAbout>> host(Context& call, const cluster::HostRequest& request);
   Task<Result<cluster::TokenReply>> token(Context& call, const cluster::TokenRequest& request);
   Task<Result<cluster::JoinReply>> join(Context& call, const cluster::JoinRequest& request);
+  Task<Result<cluster::RenewReply>> renew(Context& call, const cluster::RenewRequest& request);
   // The owner of the cluster and root may do what they like.
   bool rules(const Context& call) const;
   Result<void> check_free(const std::string& host) const;

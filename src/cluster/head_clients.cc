@@ -46,6 +46,7 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   }
   TRY_DO(check_job(request.spec()));
   request.mutable_spec()->set_account(user);  // whatever it says itself
+  request.mutable_spec()->set_cluster_owner(options_.owner);
   give_fabric_key(world_.random(), *request.mutable_spec());
   TRY_DO(state_.placement.could_hold(request.spec()));
   if (state_.queue.size() >= kMostQueued)
@@ -62,12 +63,13 @@ Result<uint64_t> Head::take(cluster::SubmitRequest request, std::string user) {
   job->submitted_ns = world_.clock().unix_ns();
   cluster::HeadRecord record;
   *record.mutable_submitted() = submitted_of(*job);
+  const std::string account = job->spec.account();
   state_.add(std::move(job));
   TUTTI_QUEUE("head: jobs that wait", state_.queue.size(), kMostQueued);
   post(id, record);
   // A placement, if there is one at once, becomes durable with it. Whoever waits in front of it was
   // tried when something last changed.
-  if (state_.queue.size() == 1) place_queued();
+  if (state_.queue.size_of(account) == 1) place_queued();
   return id;
 }
 
@@ -101,7 +103,7 @@ void Head::unwatch(uint64_t job, JobWatcher& watcher) {
   if (HeadJob* found = state_.find(job)) std::erase(found->watchers, &watcher);
 }
 
-Task<Result<void>> Head::kill(cluster::KillRequest request) {
+Task<Result<void>> Head::kill(cluster::KillRequest request, std::string user) {
   const uint64_t id = request.job();
   HeadJob* job = state_.find(id);
   if (job == nullptr) co_return no_such_job(id);
@@ -117,6 +119,7 @@ Task<Result<void>> Head::kill(cluster::KillRequest request) {
     end.set_signal(request.signal());
     end.set_preempted(request.preempt());
     end.set_why(request.preempt() ? kPreempted : "killed");
+    end.set_by(std::move(user));
     job->end = end;
     sequence = post(id, record);
   } else {
@@ -146,7 +149,7 @@ Task<void> Head::write_log() {
   (void)co_await log_->durable(sequence);
 }
 
-Result<void> Head::signal(const cluster::SignalRequest& request) {
+Result<void> Head::signal(const cluster::SignalRequest& request, const std::string& user) {
   const HeadJob* job = state_.find(request.job());
   if (job == nullptr) return no_such_job(request.job());
   if (is_over(job->state))
@@ -158,6 +161,7 @@ Result<void> Head::signal(const cluster::SignalRequest& request) {
   cluster::Signal& signal = *message.mutable_signal();
   signal.set_job(request.job());
   signal.set_number(request.number());
+  signal.set_by(user);
   *signal.mutable_processes() = request.processes();
   const std::string bytes = message.SerializeAsString();
   tree_->send(nodes_of(job->layout), as_bytes(bytes));
@@ -177,6 +181,7 @@ Result<cluster::JobInfo> Head::info(uint64_t job) const {
 
 cluster::JobInfo Head::full_info_of(const HeadJob& job) const {
   cluster::JobInfo info = brief_info(job);
+  info.set_changes(job.changes);  // of this life of ours: in no history
   add_roles(job, info);
   for (const NodeId node : nodes_of(job.layout).members()) {
     info.add_hosts(name_of(node));
@@ -185,14 +190,14 @@ cluster::JobInfo Head::full_info_of(const HeadJob& job) const {
   return info;
 }
 
-Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, cluster::JobState seen) {
+Task<Result<cluster::JobInfo>> Head::change_of(uint64_t id, uint64_t seen) {
   HeadJob* job = state_.find(id);
   if (job == nullptr) co_return no_such_job(id);
   Alarm alarm(world_.clock());
   Bell bell(alarm);
   watch(id, bell);
   Result<void> woken;
-  while (job->state == seen && woken) woken = co_await alarm.until(kNever);
+  while (job->changes == seen && woken) woken = co_await alarm.until(kNever);
   unwatch(id, bell);
   if (!woken) co_return fail(woken.error());
   auto kept = co_await end_kept(id);
@@ -233,6 +238,8 @@ cluster::StatusReply Head::status(bool brief) const {
     host.set_free(state_.placement.free(node));
     host.set_version(about.version());
   }
+  for (cluster::Twin& twin : twins_.recent(world_.clock().unix_ns()))
+    *status.add_twins() = std::move(twin);
   for (const auto& [id, job] : state_.jobs) {
     for (const cluster::Row& row : job->leftovers) {
       const RangeSet hosts = set_from(row.hosts()).value_or(RangeSet());
@@ -264,17 +271,20 @@ void Head::add_away(uint64_t wanted, cluster::PsReply& reply) const {
   }
 }
 
-Task<Result<void>> Head::forget_host(std::string name) {
+Result<cluster::HostAbout> Head::host(const std::string& name) const {
   const auto known = state_.numbers.find(name);
-  if (known == state_.numbers.end()) {
-    std::vector<std::string_view> names;
-    for (const auto& [one, node] : state_.numbers) names.emplace_back(one);
-    const auto meant = suggest(name, names);
-    co_return fail(Code::not_found, "there is no host '{}'; {}", name,
-                   meant ? fmt::format("did you mean '{}'?", *meant)
-                         : std::string("see them with `tutti status`"));
-  }
-  const NodeId node = known->second;
+  if (known != state_.numbers.end()) return state_.hosts[known->second];
+  std::vector<std::string_view> names;
+  for (const auto& [one, node] : state_.numbers) names.emplace_back(one);
+  const auto meant = suggest(name, names);
+  return fail(Code::not_found, "there is no host '{}'; {}", name,
+              meant ? fmt::format("did you mean '{}'?", *meant)
+                    : std::string("see them with `tutti status`"));
+}
+
+Task<Result<void>> Head::forget_host(std::string name) {
+  CO_TRY(const cluster::HostAbout known, host(name));
+  const NodeId node = known.node();
   if (state_.placement.is_alive(node))
     co_return fail(Code::exists,
                    "host {} is connected; end its agent with `tutti down` there first", name);
@@ -290,6 +300,7 @@ Task<Result<void>> Head::forget_host(std::string name) {
   const uint64_t sequence = post(0, record);
   TUTTI_LOG(info, "forgot a host", {{"host", name}, {"node", node}});
   tree_->places_changed();
+  place_queued();  // who waits for what it had lets others pass
   auto kept = co_await durable(sequence);
   if (!kept) co_return fail(kept.error().context("keep that the host is forgotten"));
   co_return {};

@@ -1,5 +1,6 @@
 // What the head does for jobs.
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "cluster/head.h"
@@ -30,17 +31,31 @@ uint64_t Head::post_changed(const HeadJob& job) {
   return post(job.id, record);
 }
 
-// In order: whoever came first and finds no room lets nobody pass.
+// In order: whoever came first and finds no room lets nobody pass, but to hosts that it may not use
+// itself. Such are those that run one user's jobs alone. Who could not be placed even if the
+// cluster had nothing else holds up nobody, until a host comes or changes.
 void Head::place_queued() {
-  while (!state_.queue.empty()) {
-    HeadJob* job = state_.find(state_.queue.front());
-    if (job != nullptr && job->state == cluster::QUEUED && !place(*job)) return;
-    state_.queue.pop_front();
+  std::set<std::string> waiting;  // users whose first job finds no room
+  while (const auto next = state_.queue.first_but(waiting)) {
+    HeadJob* job = state_.find(next->job);
+    const auto hosts = waiting.empty() ? Placement::Hosts::all : Placement::Hosts::of_user_alone;
+    if (job != nullptr && job->state == cluster::QUEUED && !place(*job, hosts)) {
+      if (auto ever = state_.placement.could_hold(job->spec); !ever) {
+        job->why = fmt::format("no host can hold it any more: {}", ever.error().message());
+        state_.queue.step_aside(next->account);
+        changed(*job);
+        continue;
+      }
+      waiting.insert(next->account);
+      if (!state_.placement.has_hosts_of_users()) return;
+    } else {
+      state_.queue.pop(next->account);
+    }
   }
 }
 
-bool Head::place(HeadJob& job) {
-  auto layout = state_.placement.place(job.spec);
+bool Head::place(HeadJob& job, Placement::Hosts hosts) {
+  auto layout = state_.placement.place(job.spec, hosts);
   if (!layout) {
     job.why = layout.error().message();
     return false;
@@ -128,6 +143,7 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
     return send(from, message);
   }
   const cluster::JobState before = job->state;
+  const uint64_t epoch_before = job->epoch;
   const uint64_t sequence = take_update(*job, update);
   if (is_over(job->state)) {
     strands_->spawn(acknowledge_durably(from, std::move(ack), sequence));
@@ -145,7 +161,8 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
     send(from, again);
   }
   if (!job->wanted.empty()) grant(*job);
-  if (job->state != before) changed(*job);
+  // In another epoch it may be on other hosts.
+  if (job->state != before || job->epoch != epoch_before) changed(*job);
 }
 
 // Gives the record, if there is something new.
@@ -250,6 +267,7 @@ void Head::log_failed(const Error& why) {
 }
 
 void Head::changed(HeadJob& job) {
+  ++job.changes;
   for (JobWatcher* watcher : job.watchers) watcher->on_job_changed(job.id);
 }
 

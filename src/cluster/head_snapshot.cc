@@ -61,7 +61,8 @@ std::vector<std::string> HeadSnapshotTaker::finish() {
     if (!about.name().empty()) *rest.add_hosts() = about;
   rest.set_numbers(static_cast<uint32_t>(state_.hosts.size()));
   rest.set_next_job(state_.next_job);
-  rest.mutable_queue()->Assign(state_.queue.begin(), state_.queue.end());
+  const std::vector<uint64_t> queue = state_.queue.all();
+  rest.mutable_queue()->Assign(queue.begin(), queue.end());
   rest.mutable_over()->Assign(state_.over.begin(), state_.over.end());
   rest.AppendToString(&pieces_.back());
   return std::move(pieces_);
@@ -81,7 +82,8 @@ Result<void> restore_snapshot(uint64_t sequence, std::string_view bytes, HeadSta
     state.placement.take(job->spec, job->layout, HeadState::held_by(*job));
   }
   state.next_job = snapshot.next_job();
-  state.queue.assign(snapshot.queue().begin(), snapshot.queue().end());
+  for (const uint64_t id : snapshot.queue())
+    if (const HeadJob* job = state.find(id)) state.queue.push(id, job->spec.account());
   state.over.assign(snapshot.over().begin(), snapshot.over().end());
   return {};
 }

@@ -165,7 +165,7 @@ std::string text_of(const HeadState& state) {
   for (const cluster::HostAbout& about : state.hosts) text += about.SerializeAsString() + "\n";
   for (const auto& [name, node] : state.numbers) text += fmt::format("{} is {}\n", name, node);
   for (const auto& [key, job] : state.keys) text += fmt::format("key {} is {}\n", key, job);
-  for (const uint64_t id : state.queue) {
+  for (const uint64_t id : state.queue.all()) {
     const HeadJob* job = state.find(id);
     if (job != nullptr && job->state == cluster::QUEUED) text += fmt::format("{} waits\n", id);
   }

@@ -78,7 +78,7 @@ void HeadState::add(std::unique_ptr<HeadJob> job) {
   const uint64_t id = job->id;
   next_job = std::max(next_job, id + 1);
   if (!job->key.empty()) keys[job->key] = id;
-  queue.push_back(id);
+  queue.push(id, job->spec.account());
   jobs[id] = std::move(job);
 }
 
@@ -177,7 +177,8 @@ cluster::JobInfo brief_info(const HeadJob& job) {
   info.set_name(job.spec.name());
   info.set_user(job.user);
   info.set_state(job.state);
-  info.set_why(job.why);
+  const bool untried = job.state == cluster::QUEUED && job.why.empty();
+  info.set_why(untried ? "others came before it" : job.why);
   info.set_submitted_unix_ns(job.submitted_ns);
   info.set_started_unix_ns(job.started_ns);
   info.set_ended_unix_ns(job.ended_ns);
@@ -188,6 +189,8 @@ cluster::JobInfo brief_info(const HeadJob& job) {
   if (job.culprit.has_exit()) *info.mutable_culprit() = job.culprit;
   *info.mutable_leftovers() = job.leftovers;
   info.set_coordinator(job.coordinator);
+  if (job.end) info.set_ended_by(job.end->by());
+  if (job.end && job.end->preempted()) info.set_notice_ns(job.spec.notice_ns());
   return info;
 }
 

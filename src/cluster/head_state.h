@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cluster/head.pb.h"
+#include "cluster/job_queue.h"
 #include "cluster/placement.h"
 
 namespace tutti {
@@ -51,6 +52,7 @@ struct HeadJob {
   // Heard and asked since the head began; in no record.
   bool heard = false;  // of this term's coordinator
   RangeSet wanted;
+  uint64_t changes = 1;
   std::vector<JobWatcher*> watchers;
 };
 
@@ -62,8 +64,8 @@ struct HeadState {
   std::map<std::string, NodeId> numbers;
   std::map<uint64_t, std::unique_ptr<HeadJob>> jobs;
   std::map<std::string, uint64_t> keys;
-  std::deque<uint64_t> queue;  // some of them may have ended meanwhile
-  std::deque<uint64_t> over;   // jobs that ended, oldest first
+  JobQueue queue;             // some of them may have ended meanwhile
+  std::deque<uint64_t> over;  // jobs that ended, oldest first
   uint64_t next_job = 1;
 
   HeadJob* find(uint64_t job);

@@ -18,6 +18,10 @@ HostJob::~HostJob() {
   if (exchange_ != nullptr) exchange_->close();
 }
 
+void HostJob::know_readers(const job::Spec& spec) {
+  output_->set_readers({.user = spec.account(), .cluster_owner = spec.cluster_owner()});
+}
+
 void HostJob::on_directive(const cluster::Directive& directive) {
   const auto age = [](const auto& d) { return std::pair(d.epoch(), d.revision()); };
   if (end_ && directive.epoch() <= end_->epoch()) return;
@@ -25,21 +29,28 @@ void HostJob::on_directive(const cluster::Directive& directive) {
     // Told again, since our answer was lost; an older epoch is of a coordinator that was replaced.
     if (directive.epoch() == directive_.epoch()) report_again();
     if (directive.epoch() < directive_.epoch())
-      TUTTI_LOG(info, "ignored an old directive",
-                {{"job", job_}, {"epoch", directive.epoch()}, {"now", directive_.epoch()}});
+      refuse_old("refused an old directive", directive.epoch());
     return;
   }
   if (end_) return;  // it ends here, whatever comes
-  next_.emplace(directive);
+  know_readers(directive.spec());
+  next_ = std::make_unique<KeptDirective>(host_.alike(), directive);
   next_->fold();
   alarm_.ring();
 }
 
+// Of a coordinator that was replaced, or of somebody who says again what was said.
+void HostJob::refuse_old(std::string_view what, uint64_t old) {
+  if (std::exchange(refused_epoch_, old) == old) return;  // once of each
+  TUTTI_LOG(warn, what, {{"job", job_}, {"epoch", old}, {"now", epoch()}});
+}
+
 void HostJob::on_end(const cluster::End& end) {
+  if (end.epoch() < epoch()) refuse_old("refused an old end", end.epoch());
   if (end.epoch() < epoch() || (end_ && end.grace_ns() >= end_->grace_ns())) return;
   if (end_ && keeper_ != nullptr && !resetting_)
     stop(running(), Duration(end.grace_ns()), end.signal());
-  end_ = end;
+  end_ = std::make_unique<cluster::End>(end);
   alarm_.ring();
 }
 
@@ -64,13 +75,16 @@ void HostJob::report_again() {
   alarm_.ring();
 }
 
-void HostJob::on_signal(const RangeSet& processes, int number) {
+void HostJob::on_signal(const RangeSet& processes, const cluster::Signal& signal) {
   if (keeper_ == nullptr) return;
   keeper::Signal message;
-  message.set_number(number);
-  for (const auto& [process, local] : processes_)
-    if (local.phase == Phase::running && (processes.empty() || processes.contains(process)))
-      message.add_ranks(process);
+  message.set_number(signal.number());
+  for (const auto& [process, local] : processes_) {
+    if (local.phase != Phase::running) continue;
+    if (!processes.empty() && !processes.contains(process)) continue;
+    message.add_ranks(process);
+    signalled_.change()[process] = {local.epoch, signal.number(), signal.by()};
+  }
   if (message.ranks_size() != 0) keeper_->send(KeeperMessage::signal, message);
 }
 
@@ -90,45 +104,79 @@ Instant HostJob::next_due() const {
   return due;
 }
 
+// It waits for the alarm nearly all of its life: what waits for something else has frames of its
+// own.
 Task<void> HostJob::run() {
   while (!over_) {
-    if (end_) {
-      co_await end_everything();
-      if (!over_) break;  // cancelled, or the agent ends
+    if (has_errand()) {
+      const bool goes_on = co_await next_errand();
+      if (!goes_on) break;
       continue;
     }
-    if (!lost_keeper_.empty()) {
-      co_await end_orphans();
-      if (Strand::current()->cancelled()) break;
-    }
-    // What is here already must be known before anything is started beside it.
-    if (next_ && !adopting_) {
-      auto obeyed = co_await obey();
-      if (!obeyed) {
-        // Who cannot log ends: what the next agent starts must not have been told as ended.
-        if (Strand::current()->cancelled()) break;
-        give_up_wanted(obeyed.error());
-      }
-      continue;
-    }
-    if (!pending_.empty() && !adopting_) start_pending();
-    const Instant now = world_.clock().now();
-    if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
-    if (stalls_at_ <= now) look_for_stalls();
-    if (health_ != nullptr && health_->due() <= now) health_->look();
-    if (report_due_ || resend_at_ <= now) send_report(!confirmed_ || fruitless_ > 0);
-    if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
-    tend_spares();
-    if ((next_ && !adopting_) || end_) continue;
-    if (looks_ != nullptr && looks_->unwritten()) {
-      co_await looks_->write();
-      continue;
-    }
+    do_what_is_due();
+    if (has_errand()) continue;
     const Instant due = next_due();
     directive_.fold();
     auto woken = co_await alarm_.until(due);
     if (!woken) break;
   }
+  co_await finish();
+}
+
+// What is here already must be known before anything is started beside it.
+bool HostJob::has_errand() const {
+  return end_ || own_ends_ || !lost_keeper_.empty() || (next_ && !adopting_) || mourned_ ||
+         (looks_ != nullptr && looks_->unwritten());
+}
+
+// False when it was cancelled, or the agent ends.
+Task<bool> HostJob::next_errand() {
+  if (end_) return end_everything();
+  if (own_ends_) return log_own_ends();
+  if (!lost_keeper_.empty()) return end_orphans_first();
+  if (next_ && !adopting_) return obey();
+  if (mourned_) return mourn();
+  return write_looks();
+}
+
+Task<bool> HostJob::end_orphans_first() {
+  co_await end_orphans();
+  co_return !Strand::current()->cancelled();
+}
+
+// Who cannot log ends: what the next agent starts must not have been told as ended.
+bool HostJob::could_not_obey(const Error& why) {
+  if (Strand::current()->cancelled()) return false;
+  give_up_wanted(why);
+  return true;
+}
+
+Task<bool> HostJob::write_looks() {
+  co_await looks_->write();
+  co_return true;
+}
+
+// A keeper holds the exits that it told. Of other ends only we know: the next agent must not start,
+// in the same epoch, what we have told as ended.
+Task<bool> HostJob::log_own_ends() {
+  own_ends_ = false;
+  in_log_ = true;
+  auto logged = co_await log(record());
+  co_return logged.has_value();
+}
+
+void HostJob::do_what_is_due() {
+  if (!pending_.empty() && !adopting_) start_pending();
+  const Instant now = world_.clock().now();
+  if (give_up_at_ <= now && !pending_.empty()) give_up_stuck();
+  if (stalls_at_ <= now) look_for_stalls();
+  if (health_ != nullptr && health_->due() <= now) health_->look();
+  if (!own_ends_ && (report_due_ || resend_at_ <= now)) send_report(!confirmed_ || fruitless_ > 0);
+  if (exchange_ != nullptr && exchange_->due() <= now) tell_exchange();
+  tend_spares();
+}
+
+Task<void> HostJob::finish() {
   if (keeper_ != nullptr) keeper_->set_user(nullptr);
   const Shield until_done;
   if (health_ != nullptr) co_await health_->end();
@@ -146,7 +194,14 @@ cluster::HostRecord HostJob::record() const {
     row.set_epoch(epoch);
     set_pairs(processes, row.mutable_processes());
   }
-  if (keeper_ != nullptr) record.set_keeper(keeper_->path());
+  for (const auto& [process, local] : processes_) {
+    if (local.phase != Phase::exited || !local.own_end) continue;
+    cluster::Row& row = *record.add_gone();
+    row = local.row();
+    row.set_epoch(local.epoch);
+    set_pairs(RangeSet(process), row.mutable_processes());
+  }
+  record.set_keeper(keeper_ != nullptr ? keeper_->path() : lost_keeper_);
   if (end_) say_ending(record);
   return record;
 }
@@ -161,7 +216,8 @@ bool HostJob::take_next() {
   // A coordinator that took over learns from us.
   if (directive.gang_epochs().empty())
     *directive.mutable_gang_epochs() = this->directive().gang_epochs();
-  directive_ = KeptDirective(std::move(directive));
+  directive_ = KeptDirective(host_.alike(), std::move(directive));
+  output_->set_last_epoch(epoch());
   in_log_ = false;
   return newer;
 }
@@ -197,32 +253,39 @@ Task<Result<void>> HostJob::log_wanted() {
 }
 
 // All hosts of a job are in here at once: what it needs while it waits is small.
-Task<Result<void>> HostJob::obey() {
+Task<bool> HostJob::obey() {
   RangeSet started;
   if (next_->epoch() == epoch()) started = set_from(directive().start()).value_or(RangeSet());
   const bool newer = take_next();
-  if (!find_user()) co_return {};
+  if (!find_user()) co_return true;
   if (keeper_ == nullptr && !wanted_here().empty()) {
     directive_.fold();
     auto keeper = co_await host_.take_keeper();
-    if (!keeper) co_return fail(keeper.error().context("start a keeper"));
+    if (!keeper) co_return could_not_obey(keeper.error().context("start a keeper"));
     keeper_ = *keeper;
     keeper_->set_user(this);
   }
   auto logged = co_await log_wanted();
-  if (!logged) co_return logged;
+  if (!logged) co_return could_not_obey(logged.error());
   if (newer) keep_looks(leaving_here());  // before its survivors hear of it
   co_await change_pages(newer, std::move(started));
   if (directive().notice() != 0) give_notice();
   settle();
   start_pending();
   report_again();
-  co_return {};
+  co_return true;
+}
+
+void HostJob::end_without_keeper(Local& local) {
+  local.phase = Phase::exited;
+  local.stopping = false;
+  local.own_end = own_ends_ = true;
 }
 
 HostJob::Local& HostJob::gone_at_once(ProcessId process) {
   Local& local = processes_[process];
-  local = Local{.epoch = epoch(), .phase = Phase::exited};
+  local = Local{.epoch = epoch()};
+  end_without_keeper(local);
   local.row().set_what(cluster::Row::EXITED);
   return local;
 }
@@ -252,6 +315,7 @@ void HostJob::give_up_wanted(const Error& why) {
 
 // To try again would be in vain.
 void HostJob::refuse(const RangeSet& processes, const Error& why) {
+  if (processes.empty()) return;
   TUTTI_LOG(warn, "refused to start", {{"job", job_}, {"why", why.text()}});
   for (const ProcessId process : processes.members()) {
     Local& local = gone_at_once(process);
@@ -293,6 +357,25 @@ void HostJob::settle() {
   pending_ = wanted_here();
   stop(leaving_here(), Duration(directive().spec().grace_ns()), SIGTERM);
   if (exchange_ != nullptr) exchange_->look_again();
+}
+
+// Of an epoch that pages have, or will have in a moment: then it is over before it began.
+void HostJob::on_bereaved(const cluster::Bereaved& bereaved) {
+  const auto processes = set_from(bereaved.processes());
+  if (pages_ == nullptr || bereaved.epoch() != epoch() || !processes) return;
+  ControlChange change{.abort = epoch()};
+  for (const RangeSet::Range& range : processes->ranges())
+    change.gone.push_back({range.first, range.last});
+  if (pages_->apply(change).empty()) return;
+  mourned_ = std::make_unique<ControlChange>(std::move(change));
+  alarm_.ring();
+}
+
+Task<bool> HostJob::mourn() {
+  const ControlChange change = std::move(*mourned_);
+  mourned_.reset();
+  if (pages_ != nullptr && change.abort == epoch()) (void)co_await pages_->apply_fully(change);
+  co_return true;
 }
 
 // Survivors learn of the epoch, and of whose death began it.
@@ -362,7 +445,6 @@ void HostJob::start_pending() {
     local.restarts = restarts;
     local.epoch = epoch();
     local.slot = slot;
-    local.moved = world_.clock().now();
   }
   send_spawn(processes);
 }
@@ -387,19 +469,38 @@ void HostJob::take_from_record() {
   for (const cluster::Row& row : recorded_)
     for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members())
       processes_[process].epoch = row.epoch();
+  take_gone_from_record();
+}
+
+// What the keeper has of them is of an earlier life.
+void HostJob::take_gone_from_record() {
+  for (const cluster::Row& row : std::exchange(gone_, {})) {
+    for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members()) {
+      Local& local = processes_[process];
+      if (row.epoch() < local.epoch ||
+          (local.phase != Phase::starting && row.epoch() == local.epoch))
+        continue;
+      const uint32_t slot = local.slot;
+      local = Local{.epoch = row.epoch(), .phase = Phase::exited, .slot = slot, .own_end = true};
+      local.row() = row;
+    }
+  }
 }
 
 void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
-  directive_ = KeptDirective(record.directive());
+  directive_ = KeptDirective(host_.alike(), record.directive());
+  output_->set_last_epoch(epoch());
+  know_readers(record.directive().spec());
   // One who has gone meanwhile has what runs go on, and nothing begin.
   if (auto who = host_.run_as(directive().spec().account()); who && *who)
     run_as_ = std::make_unique<RunAs>(std::move(**who));
   recorded_ = record.running();
+  gone_ = record.gone();
   in_log_ = true;
   noticed_ = directive().notice() != 0;
   report_again();
   if (record.ending()) {
-    end_.emplace();
+    end_ = std::make_unique<cluster::End>();
     end_->set_job(job_);
     end_->set_epoch(record.last_epoch());
     end_->set_grace_ns(record.end_grace_ns());

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/on_demand.h"
 #include "cluster/control_pages.h"
 #include "cluster/event_log.h"
 #include "cluster/health_checks.h"
@@ -21,6 +22,7 @@
 #include "cluster/keeper_session.h"
 #include "cluster/kept_directive.h"
 #include "cluster/output_spool.h"
+#include "cluster/progress_watch.h"
 #include "world/alarm.h"
 
 namespace tutti {
@@ -44,6 +46,8 @@ struct RunAs {
 class JobHost {
  public:
   virtual World& world() = 0;
+  // For what is much the same in many jobs, or on many hosts of a simulation.
+  virtual AlikePool& alike() = 0;
   virtual NodeId node() const = 0;
   // To the coordinator of a job, as soon as possible.
   virtual void report(NodeId coordinator, const cluster::JobReport& report) = 0;
@@ -79,6 +83,9 @@ class JobHost {
   ~JobHost() = default;
 };
 
+// By which whatever a keeper started is known, also when it descends from nobody any more.
+constexpr const char* kKeeperVariable = "TUTTI_KEEPER";
+
 // What the keeper calls the arena of the control pages.
 constexpr const char* kControlArena = "control";
 
@@ -103,9 +110,10 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   // These only take note.
   void on_directive(const cluster::Directive& directive);
   void on_end(const cluster::End& end);
-  void on_signal(const RangeSet& processes, int number);
+  void on_signal(const RangeSet& processes, const cluster::Signal& signal);
   void on_ack(const cluster::Ack& ack);
   void on_release(const cluster::Release& release);
+  void on_bereaved(const cluster::Bereaved& bereaved);
   void on_spare_ready(uint32_t spare);
   void report_again();
 
@@ -134,6 +142,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   const std::shared_ptr<JobLooks>& looks() const { return looks_; }
 
  private:
+  void know_readers(const job::Spec& spec);
+  void refuse_old(std::string_view what, uint64_t old);
   enum class Phase : uint8_t { starting, running, exited };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   struct Local {
@@ -142,14 +152,13 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
     pid_t pid = 0;
     uint32_t slot = kNoSlot;  // of its control page
     bool told = false;        // the coordinator knows of its end
+    bool own_end = false;     // no keeper holds it
     bool stopping = false;
+    bool failing = false;  // about to end, and not by our will
     bool from_spare = false;
     uint32_t restarts = 0;  // since we began to count
     std::unique_ptr<cluster::Row> end_row = {};
-    // Signs of progress.
-    uint64_t progress = 0;
-    Instant moved{};
-    Duration longest{};
+    ProgressWatch progress;
     bool well = false;     // once
     bool stalled = false;  // or ill; its row says why
 
@@ -175,6 +184,12 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
     Duration length{};
     Instant until{};
   };
+  // The last that somebody sent it with `tutti signal`.
+  struct Signalled {
+    uint64_t epoch = 0;
+    int number = 0;
+    std::string by;
+  };
   // What the keeper has not answered; it does so in order.
   struct Asked {
     enum class What : uint8_t { arena, ranks, spares, assign } what = What::ranks;
@@ -183,7 +198,15 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   };
 
   // Obeying (host_job.cc).
-  Task<Result<void>> obey();
+  bool has_errand() const;
+  Task<bool> next_errand();
+  Task<bool> end_orphans_first();
+  Task<bool> write_looks();
+  Task<bool> log_own_ends();
+  void do_what_is_due();
+  Task<void> finish();
+  Task<bool> obey();
+  bool could_not_obey(const Error& why);
   bool take_next();
   bool find_user();
   Task<Result<void>> log(const cluster::HostRecord& record);
@@ -194,6 +217,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   RangeSet wanted_here() const;
   // What runs here, or ended here, and is in the way of what the directive wants.
   RangeSet leaving_here() const;
+  // It has ended, as nobody but us knows.
+  void end_without_keeper(Local& local);
   // Of this epoch, and over before it began.
   Local& gone_at_once(ProcessId process);
   void give_notice();
@@ -202,9 +227,10 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void lose_pending();
   void settle();
   void take_from_record();
+  void take_gone_from_record();
   void start_pending();
   void stop(const RangeSet& processes, Duration grace, int number);
-  Task<void> end_everything();
+  Task<bool> end_everything();
   Task<void> end_for_good();
   Task<bool> wait_for_ends();
   Task<bool> reset_keeper();
@@ -213,6 +239,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void report_end(bool to_head);
   void give_up_stuck();
   Task<void> change_pages(bool newer, RangeSet started);
+  Task<bool> mourn();
   RangeSet running() const;
   Instant next_due() const;
 
@@ -264,6 +291,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void on_failure(const KeeperFrame& frame);
   void acknowledge(uint64_t sequence);
   void note_exit(ProcessId process, const keeper::Exited::Rank& rank);
+  std::string signalled_by(ProcessId process, uint64_t epoch, const Exit& exit) const;
 
   // Looking (host_job_looks.cc).
   cluster::ProcessInfo info_of(ProcessId process, const Local& local) const;
@@ -299,35 +327,40 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::string lost_keeper_;            // its path, until what it left is known to be gone
   World& world_;
   uint64_t job_;
-  KeptDirective directive_;  // obeyed
-  std::optional<KeptDirective> next_;
-  std::optional<cluster::End> end_;
+  uint64_t refused_epoch_ = 0;  // the last old one that we complained of
+  KeptDirective directive_;     // obeyed
+  std::unique_ptr<KeptDirective> next_;
+  std::unique_ptr<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
   bool adopting_ = false;                                      // the keeper was asked what it has
   google::protobuf::RepeatedPtrField<cluster::Row> recorded_;  // of an agent before us
+  google::protobuf::RepeatedPtrField<cluster::Row> gone_;      // likewise: ends no keeper holds
   std::unique_ptr<ControlPages> pages_;
+  std::unique_ptr<ControlChange> mourned_;  // that some pages were too busy for
   std::map<ProcessId, Local> processes_;
-  std::map<uint64_t, ProcessId> sequences_;  // of exits the keeper still holds
-  RangeSet pending_;                         // to be started when what is in the way has ended
+  std::vector<std::pair<uint64_t, ProcessId>> sequences_;  // of exits the keeper still holds
+  RangeSet pending_;  // to be started when what is in the way has ended
   std::vector<Asked> asked_;
   std::unique_ptr<HealthChecks> health_;  // once something runs whose health is asked for
-  std::map<uint32_t, Spare> spares_;
-  std::map<size_t, SparePause> spare_pauses_;  // by role
+  OnDemand<std::map<uint32_t, Spare>> spares_;
+  OnDemand<std::map<size_t, SparePause>> spare_pauses_;  // by role
   Instant spares_at_ = kNever;
+  OnDemand<std::map<ProcessId, Signalled>> signalled_;
   std::vector<bool> slots_;
   Instant resend_at_ = kNever;
   Instant stalls_at_ = kNever;
   int fruitless_ = 0;      // reports nobody answered
   bool confirmed_ = true;  // the present directive was reported
   bool report_due_ = false;
-  bool noticed_ = false;                     // whoever ends from now on does so because we asked
-  bool in_log_ = false;                      // the obeyed directive, for the next agent
-  std::optional<std::string> reset_answer_;  // empty: clean
-  std::string left_behind_;                  // what cannot be ended; empty: nothing
-  Instant give_up_at_ = kNever;              // what was told to end and still runs is stuck then
-  bool was_left_ = false;                    // the head was told that something is
-  bool released_ = false;                    // the head knows that nothing is left
+  bool own_ends_ = false;  // that no keeper holds, and the log does not know: not to be told yet
+  bool noticed_ = false;   // whoever ends from now on does so because we asked
+  bool in_log_ = false;    // the obeyed directive, for the next agent
+  std::unique_ptr<std::string> reset_answer_;  // empty: clean
+  std::string left_behind_;                    // what cannot be ended; empty: nothing
+  Instant give_up_at_ = kNever;                // what was told to end and still runs is stuck then
+  bool was_left_ = false;                      // the head was told that something is
+  bool released_ = false;                      // the head knows that nothing is left
   bool resetting_ = false;
   bool over_ = false;
   Alarm alarm_;

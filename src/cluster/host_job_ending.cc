@@ -31,7 +31,8 @@ void HostJob::give_up_stuck() {
   const RangeSet waiting = std::exchange(pending_, {});
   for (const ProcessId process : waiting.members()) {
     Local& local = processes_[process];
-    local = Local{.epoch = epoch(), .phase = Phase::exited, .slot = local.slot};
+    local = Local{.epoch = epoch(), .slot = local.slot};
+    end_without_keeper(local);
     local.row().set_what(cluster::Row::NOT_STARTED);
     local.row().set_message(
         fmt::format("processes {} of before do not end even when killed", stuck));
@@ -65,7 +66,7 @@ Task<bool> HostJob::reset_keeper() {
     auto woken = co_await alarm_.until(kNever);
     if (!woken) co_return false;
   }
-  left_behind_ = reset_answer_.value_or("");
+  left_behind_ = reset_answer_ == nullptr ? "" : *reset_answer_;
   co_return true;
 }
 
@@ -94,7 +95,7 @@ Task<void> HostJob::end_orphans() {
     left_behind_ = ended.error().message();
     TUTTI_LOG(error, "a dead keeper left something", {{"job", job_}, {"what", left_behind_}});
     if (end_) report_end(true);
-    was_left_ = was_left_ || end_;
+    was_left_ = was_left_ || end_ != nullptr;
     auto slept = co_await world_.clock().sleep(kLeftoverPause);
     if (!slept) break;
   }
@@ -136,14 +137,15 @@ void HostJob::log_gone() {
 }
 
 // All hosts of a job wait for their logs at once: what comes after has a frame of its own.
-Task<void> HostJob::end_everything() {
+Task<bool> HostJob::end_everything() {
   pending_ = RangeSet();
   next_.reset();
   if (epoch() != 0) {
     auto logged = co_await log_ending();
-    if (!logged) co_return;
+    if (!logged) co_return false;
   }
   co_await end_for_good();
+  co_return over_;
 }
 
 Task<void> HostJob::end_for_good() {

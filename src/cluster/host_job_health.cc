@@ -8,17 +8,18 @@
 namespace tutti {
 namespace {
 
-constexpr Duration kStallPause = 1s;
-// A rank that was slow before is given as many times its longest silence.
-constexpr int kSilenceFactor = 4;
+// Of a job on a host that has nobody to look at.
+constexpr Duration kLongestPause = 1s;
 
 }  // namespace
 
 // A process runs: it was started just now, or found by a new agent.
 void HostJob::begins(ProcessId process, Local& local) {
-  local.moved = world_.clock().now();
+  const Instant now = world_.clock().now();
+  local.progress.begin(now);
   const job::Role& role = directive().spec().roles(static_cast<int>(numbers().role_of(process)));
-  if (role.hang_after_ns() > 0 && stalls_at_ == kNever) stalls_at_ = local.moved + kStallPause;
+  if (role.hang_after_ns() > 0)
+    stalls_at_ = std::min(stalls_at_, now + look_pause(Duration(role.hang_after_ns())));
   if (!role.has_health()) return;
   HealthChecks::Owner& owner = *this;
   if (health_ == nullptr) health_ = std::make_unique<HealthChecks>(world_, owner);
@@ -31,30 +32,23 @@ void HostJob::stalls(Local& local, std::string why) {
   report_due_ = true;
 }
 
-// A rank that gets nowhere any more. How long that takes is known from how long it took before,
-// never less than what the job allows. Both its counters are signs of life.
+// A rank that gets nowhere any more. Both its counters are signs of life.
 void HostJob::look_for_stalls() {
   const Instant now = world_.clock().now();
-  stalls_at_ = now + kStallPause;
+  stalls_at_ = now + kLongestPause;
   if (pages_ == nullptr) return;
   for (auto& [process, local] : processes_) {
     const job::Role& role = directive().spec().roles(static_cast<int>(numbers().role_of(process)));
     if (role.hang_after_ns() <= 0 || local.phase != Phase::running) continue;
+    const Duration hang_after(role.hang_after_ns());
+    stalls_at_ = std::min(stalls_at_, now + look_pause(hang_after));
     const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
     if (page == nullptr) continue;
-    const uint64_t progress = progress_of(*page) + step_of(*page);
-    if (progress != local.progress) {
-      // The first time it also loads and compiles, which says nothing of the times after.
-      if (local.progress != 0) local.longest = std::max(local.longest, now - local.moved);
-      local.progress = progress;
-      local.moved = now;
-      continue;
-    }
-    const Duration allowed =
-        std::max(Duration(role.hang_after_ns()), kSilenceFactor * local.longest);
-    if (local.stalled || local.stopping || now - local.moved < allowed) continue;
-    stalls(local, fmt::format("made no progress for {}", format_duration(allowed)));
+    const auto silent = local.progress.look(progress_of(*page) + step_of(*page), now, hang_after);
+    if (!silent || local.stalled || local.stopping) continue;
+    stalls(local, fmt::format("made no progress for {}", format_duration(*silent)));
   }
+  pages_->rest();
 }
 
 void HostJob::on_health() {

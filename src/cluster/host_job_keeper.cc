@@ -9,6 +9,26 @@
 #include "cluster/supervision.h"
 
 namespace tutti {
+namespace {
+
+// A keeper knows its ranks by their numbers; people know them by their roles, if there are several.
+Error named_by_role(const Error& why, const RangeSet& processes, const job::Spec& spec) {
+  if (spec.roles_size() == 1 && spec.roles(0).kind() == job::Role::GANG) return why;
+  const JobNumbers numbers(spec);
+  Error named(why.code(), why.message());
+  for (std::string doing : why.contexts()) {
+    for (const ProcessId process : processes.members()) {
+      if (doing != "start " + RankName{false, process}.text()) continue;
+      const auto role = static_cast<int>(numbers.role_of(process));
+      doing = fmt::format("start {} {}", spec.roles(role).name(), numbers.index_of(process));
+      break;
+    }
+    named = named.context(doing);
+  }
+  return named;
+}
+
+}  // namespace
 
 void HostJob::on_keeper_frame(KeeperFrame frame) {
   switch (frame.kind) {
@@ -32,7 +52,7 @@ HostJob::Asked HostJob::take_asked() {
 
 void HostJob::on_done() {
   if (asked_.empty()) {
-    if (resetting_) reset_answer_ = "";
+    if (resetting_) reset_answer_ = std::make_unique<std::string>();
     return;
   }
   const Asked asked = take_asked();
@@ -69,6 +89,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
       cluster::ProcessEvent started;
       started.set_process(rank.rank());
       started.set_pid(rank.pid());
+      started.set_epoch(local.epoch);
       output_->note(std::move(started));
       if (rank.has_control_offset()) take_slot(local, rank.control_offset() / kControlPageBytes);
       for (size_t i = 0; i < handles; ++i) {
@@ -89,6 +110,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
 void HostJob::finish_adopting() {
   adopting_ = false;
   report_due_ = true;
+  take_gone_from_record();
   keep_looks_of_ended();
   if (!end_) settle();
 }
@@ -136,7 +158,7 @@ void HostJob::on_failure(const KeeperFrame& frame) {
   const Error error = to_error(failure);
   TUTTI_LOG(debug, "keeper failure", {{"job", job_}, {"why", error.text()}});
   if (asked_.empty() && resetting_) {
-    reset_answer_ = error.text();
+    reset_answer_ = std::make_unique<std::string>(error.text());
     return;
   }
   const bool unasked = asked_.empty();
@@ -148,13 +170,13 @@ void HostJob::on_failure(const KeeperFrame& frame) {
     return;
   }
   if (is_check(asked.processes.front())) return on_check_refused(asked.processes.front(), error);
+  const Error told = named_by_role(error, asked.processes, directive().spec());
   for (const ProcessId process : asked.processes.members()) {
     Local& local = processes_[process];
-    local.phase = Phase::exited;
-    local.stopping = false;
+    end_without_keeper(local);
     local.row().set_what(cluster::Row::NOT_STARTED);
-    local.row().set_message(error.text());
-    local.row().set_count(static_cast<uint64_t>(error.code()));
+    local.row().set_message(told.text());
+    local.row().set_count(static_cast<uint64_t>(told.code()));
     local.row().mutable_exit()->set_error(job::NOT_STARTED);
   }
   report_due_ = true;
@@ -164,6 +186,11 @@ void HostJob::on_exited(const KeeperFrame& frame) {
   keeper::Exited exited;
   if (!frame.parse(exited)) return;
   TUTTI_LOG(debug, "exited", {{"job", job_}, {"count", exited.ranks_size()}});
+  for (const uint32_t process : exited.failing()) {
+    const auto known = processes_.find(process);
+    if (known != processes_.end() && known->second.phase == Phase::running)
+      known->second.failing = !known->second.stopping && !noticed_;
+  }
   for (const keeper::Exited::Rank& rank : exited.ranks()) {
     if (rank.spare()) {
       on_spare_exited(rank);
@@ -182,6 +209,16 @@ void HostJob::acknowledge(uint64_t sequence) {
   keeper_->send(KeeperMessage::acknowledge, message);
 }
 
+// Who sent what ended it; shells return 128 + signal for what they ran.
+std::string HostJob::signalled_by(ProcessId process, uint64_t epoch, const Exit& exit) const {
+  constexpr int kShellSignalBase = 128;
+  const auto found = signalled_.get().find(process);
+  if (found == signalled_.get().end() || found->second.epoch != epoch) return "";
+  const int number = found->second.number;
+  if (exit.signal != number && exit.code != kShellSignalBase + number) return "";
+  return found->second.by.empty() ? "somebody" : found->second.by;
+}
+
 void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   // Those of before we came are told before anything else.
   if (adopting_) processes_[process].epoch = rank.epoch();
@@ -197,7 +234,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
     return acknowledge(rank.sequence());
   }
   Local& local = known->second;
-  sequences_[rank.sequence()] = process;
+  sequences_.emplace_back(rank.sequence(), process);
   const Exit exit = to_exit(rank);
   local.phase = Phase::exited;
   if (health_ != nullptr) health_->forget(process);
@@ -209,12 +246,18 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
   const bool by_us = local.stopping || noticed_;
   told.set_by_us(by_us);
   told.set_error(classify_exit(exit, by_us, exit.out_of_memory));
+  const std::string by = by_us ? std::string() : signalled_by(process, local.epoch, exit);
+  if (!by.empty()) local.row().set_message(fmt::format("by {}, with `tutti signal`", by));
   host_.noted(job_, local.epoch, process, told);
   // Times and memory differ between processes that otherwise ended alike: they would not fold.
   cluster::ProcessEvent event;
   event.set_process(process);
   event.set_pid(rank.pid());
-  event.set_signal_sent(rank.last_signal_sent());
+  event.set_epoch(local.epoch);
+  // One that somebody asked us to send was not sent to end it for the job's sake.
+  if (by_us) event.set_signal_sent(rank.last_signal_sent());
+  if (by_us) event.set_outlived_grace(rank.outlived_grace());
+  event.set_signalled_by(by);
   event.set_core_dumped(rank.core_dumped());
   *event.mutable_exit() = told;
   event.mutable_exit()->set_user_time_ns(rank.user_time_ns());
@@ -250,8 +293,7 @@ void HostJob::on_keeper_gone(const Error& why) {
       continue;
     }
     if (health_ != nullptr) health_->forget(process);
-    local.phase = Phase::exited;
-    local.stopping = false;
+    end_without_keeper(local);
     local.row().set_what(cluster::Row::EXITED);
     local.row().set_message(fmt::format("its keeper ended: {}", why.message()));
     local.row().mutable_exit()->set_signal(SIGKILL);

@@ -11,9 +11,9 @@ void HostJob::note_progress() {
     const job::Role& role = directive().spec().roles(static_cast<int>(numbers().role_of(process)));
     const tutti_control_page* page = pages_->find(local.slot * kControlPageBytes);
     if (role.hang_after_ns() > 0 || page == nullptr) continue;
-    const uint64_t progress = progress_of(*page) + step_of(*page);
-    if (progress != std::exchange(local.progress, progress)) local.moved = world_.clock().now();
+    local.progress.note(progress_of(*page) + step_of(*page), world_.clock().now());
   }
+  pages_->rest();
 }
 
 cluster::ProcessLook HostJob::look_at(ProcessId process, const Local& local, bool whole) const {
@@ -40,8 +40,9 @@ cluster::ProcessLook HostJob::look_at(ProcessId process, const Local& local, boo
   look.set_phase(__atomic_load_n(&page->phase, __ATOMIC_RELAXED));
   look.set_epoch(tutti_control_epoch(page));
   look.set_aborted(__atomic_load_n(&page->aborted, __ATOMIC_ACQUIRE));
-  const bool known = local.progress != 0 && progress_of(*page) + step_of(*page) == local.progress;
-  if (known) look.set_quiet_ns(to_ns(world_.clock().now() - local.moved));
+  const uint64_t last = local.progress.progress();
+  const bool known = last != 0 && progress_of(*page) + step_of(*page) == last;
+  if (known) look.set_quiet_ns(to_ns(world_.clock().now() - local.progress.moved()));
   if (looks_ == nullptr) {
     const bool keeps_one = __atomic_load_n(&page->record_bytes, __ATOMIC_ACQUIRE) != 0;
     if (keeps_one && numbers().size() > 1)
@@ -57,6 +58,7 @@ cluster::ProcessLook HostJob::look_at(ProcessId process, const Local& local, boo
 std::vector<cluster::ProcessLook> HostJob::look(bool whole) const {
   std::vector<cluster::ProcessLook> looks;
   for (const auto& [process, local] : processes_) looks.push_back(look_at(process, local, whole));
+  if (pages_ != nullptr) pages_->rest();
   return looks;
 }
 

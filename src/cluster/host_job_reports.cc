@@ -39,8 +39,11 @@ cluster::JobReport HostJob::make_report(bool all) const {
       *report.add_rows() = std::move(row);
     }
     if (local.phase != Phase::running) continue;
-    for (const auto what : {cluster::Row::WELL, cluster::Row::STALLED}) {
-      if (!(what == cluster::Row::WELL ? local.well : local.stalled)) continue;
+    const std::pair<cluster::Row::What, bool> states[] = {{cluster::Row::WELL, local.well},
+                                                          {cluster::Row::STALLED, local.stalled},
+                                                          {cluster::Row::FAILING, local.failing}};
+    for (const auto& [what, is_so] : states) {
+      if (!is_so) continue;
       cluster::Row& row = *report.add_rows();
       row.set_what(what);
       row.set_epoch(local.epoch);
@@ -120,12 +123,13 @@ cluster::ProcessInfo HostJob::info_of(ProcessId process, const Local& local) con
   if (page == nullptr) return info;
   info.set_progress(progress_of(*page));
   info.set_step(step_of(*page));
+  pages_->rest();
   return info;
 }
 
 void HostJob::describe(std::vector<cluster::ProcessInfo>& into) const {
   for (const auto& [process, local] : processes_) into.push_back(info_of(process, local));
-  for (const auto& [number, spare] : spares_) {
+  for (const auto& [number, spare] : spares_.get()) {
     cluster::ProcessInfo& info = into.emplace_back();
     info.set_job(job_);
     info.set_process(numbers().number(spare.role, 0));

@@ -40,13 +40,13 @@ void HostJob::tend_spares() {
     const uint32_t wanted = directive().spec().roles(static_cast<int>(role)).spares();
     if (wanted == 0) continue;
     uint32_t alive = 0;
-    for (const auto& [number, spare] : spares_) alive += spare.role == role ? 1 : 0;
+    for (const auto& [number, spare] : spares_.get()) alive += spare.role == role ? 1 : 0;
     if (!needs_spares(role)) {
       end_spares(role);
-    } else if (alive < wanted && spare_pauses_[role].until <= now) {
+    } else if (alive < wanted && spare_pauses_.change()[role].until <= now) {
       spawn_spares(role, wanted - alive);
     } else if (alive < wanted) {
-      spares_at_ = std::min(spares_at_, spare_pauses_[role].until);
+      spares_at_ = std::min(spares_at_, spare_pauses_.change()[role].until);
     }
   }
 }
@@ -59,13 +59,13 @@ void HostJob::spawn_spares(size_t role, uint32_t count) {
   for (const std::string& word : *command) spawn.add_arguments(word);
   auto number = static_cast<uint32_t>(role << kRoleShift);
   for (uint32_t i = 0; i < count; ++i, ++number) {
-    while (spares_.contains(number)) ++number;
+    while (spares_.get().contains(number)) ++number;
     if (number >> kRoleShift != role) return;
     keeper::Spawn::Rank& rank = *spawn.add_ranks();
     rank.set_rank(number);
     rank.set_spare(true);
     rank.add_environment(fmt::format("TUTTI_SPARE={}", number));
-    spares_[number].role = role;
+    spares_.change()[number].role = role;
   }
   asked_.push_back({.what = Asked::What::spares});
   keeper_->send(KeeperMessage::spawn, spawn);
@@ -73,7 +73,7 @@ void HostJob::spawn_spares(size_t role, uint32_t count) {
 
 void HostJob::end_spares(size_t role) {
   keeper::End end;
-  for (auto& [number, spare] : spares_) {
+  for (auto& [number, spare] : spares_.change()) {
     if (spare.role != role || std::exchange(spare.leaving, true)) continue;
     end.add_spares(number);
   }
@@ -82,18 +82,18 @@ void HostJob::end_spares(size_t role) {
 
 // The keeper could not start them: the next try is as after a death.
 void HostJob::forget_unstarted_spares() {
-  for (auto spare = spares_.begin(); spare != spares_.end();) {
+  for (auto spare = spares_.change().begin(); spare != spares_.change().end();) {
     if (spare->second.pid != 0) {
       ++spare;
       continue;
     }
     pause_spares(spare->second.role);
-    spare = spares_.erase(spare);
+    spare = spares_.change().erase(spare);
   }
 }
 
 void HostJob::pause_spares(size_t role) {
-  SparePause& pause = spare_pauses_[role];
+  SparePause& pause = spare_pauses_.change()[role];
   pause.length = std::clamp(2 * pause.length, kFirstPause, kLongestPause);
   pause.until = world_.clock().now() + pause.length;
 }
@@ -101,7 +101,7 @@ void HostJob::pause_spares(size_t role) {
 // Started by us, or by an agent before us: then it had its time to get ready.
 void HostJob::on_spare_spawned(const keeper::Spawned::Rank& rank, std::vector<Handle> outputs) {
   if (rank.ended()) return;
-  Spare& spare = spares_[rank.rank()];
+  Spare& spare = spares_.change()[rank.rank()];
   spare.role = rank.rank() >> kRoleShift;
   spare.pid = static_cast<pid_t>(rank.pid());
   spare.outputs = std::move(outputs);
@@ -109,18 +109,18 @@ void HostJob::on_spare_spawned(const keeper::Spawned::Rank& rank, std::vector<Ha
 }
 
 void HostJob::on_spare_ready(uint32_t number) {
-  const auto found = spares_.find(number);
-  if (found == spares_.end()) return;
+  const auto found = spares_.change().find(number);
+  if (found == spares_.change().end()) return;
   found->second.ready = true;
-  spare_pauses_.erase(found->second.role);
+  spare_pauses_.change().erase(found->second.role);
 }
 
 void HostJob::on_spare_exited(const keeper::Exited::Rank& rank) {
   acknowledge(rank.sequence());
-  const auto found = spares_.find(rank.rank());
-  if (found == spares_.end()) return;
+  const auto found = spares_.change().find(rank.rank());
+  if (found == spares_.change().end()) return;
   const Spare spare = std::move(found->second);
-  spares_.erase(found);
+  spares_.change().erase(found);
   if (spare.leaving) return;
   TUTTI_LOG(warn, "a spare ended",
             {{"job", job_}, {"code", rank.code()}, {"signal", rank.signal()}});
@@ -129,8 +129,9 @@ void HostJob::on_spare_exited(const keeper::Exited::Rank& rank) {
 
 // Gives ready spares to as many of these as there are; the others are left.
 RangeSet HostJob::assign_spares(size_t role, const RangeSet& processes) {
+  if (spares_.get().empty()) return processes;
   RangeSet left = processes;
-  for (auto& [number, spare] : spares_) {
+  for (auto& [number, spare] : spares_.change()) {
     if (left.empty()) break;
     if (spare.role != role || !spare.ready || spare.leaving) continue;
     const ProcessId process = left.front();
@@ -156,10 +157,10 @@ RangeSet HostJob::assign_spares(size_t role, const RangeSet& processes) {
 
 void HostJob::on_assigned(const Asked& asked) {
   const ProcessId process = asked.processes.front();
-  const auto found = spares_.find(asked.spare);
-  if (found == spares_.end()) return;
+  const auto found = spares_.change().find(asked.spare);
+  if (found == spares_.change().end()) return;
   Spare spare = std::move(found->second);
-  spares_.erase(found);
+  spares_.change().erase(found);
   Local& local = processes_[process];
   local.pid = spare.pid;
   local.from_spare = true;
@@ -172,6 +173,7 @@ void HostJob::on_assigned(const Asked& asked) {
   cluster::ProcessEvent started;
   started.set_process(process);
   started.set_pid(spare.pid);
+  started.set_epoch(local.epoch);
   started.set_from_spare(true);
   output_->note(std::move(started));
   for (size_t i = 0; i < spare.outputs.size(); ++i)

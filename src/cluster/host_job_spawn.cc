@@ -107,6 +107,7 @@ keeper::Spawn HostJob::common_spawn(size_t index) const {
   *spawn.mutable_environment() = spec.environment();
   for (const std::string& setting : role.environment()) spawn.add_environment(setting);
   spawn.add_environment(fmt::format("TUTTI_JOB={}", job_));
+  spawn.add_environment(fmt::format("{}={}", kKeeperVariable, keeper_->path()));
   const bool of_other = run_as_ != nullptr;
   if (!of_other) spawn.add_environment(fmt::format("TUTTI_AGENT={}", host_.agent_socket()));
   spawn.add_environment(fmt::format("{}={}", kExchangeVariable, host_.exchange_socket(of_other)));

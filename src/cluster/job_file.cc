@@ -153,6 +153,19 @@ void read_restarts(Section& section, job::Role& role) {
   }
 }
 
+// Those that are not there, or 0, are passed over.
+void read_escalation(Section& section, job::Role& role) {
+  TomlReader& toml = section.open("escalate");
+  for (size_t i = job::HOST; i < std::size(kScopeWords); ++i) {
+    read_number(toml, kScopeWords[i], kRestartsLimits, [&](uint64_t restarts) {
+      if (restarts == 0) return;
+      job::Escalation& escalation = *role.add_escalate();
+      escalation.set_scope(static_cast<job::Scope>(i));
+      escalation.set_restarts(static_cast<uint32_t>(restarts));
+    });
+  }
+}
+
 void read_role(Section& section, job::Role& role) {
   TomlReader& toml = section.toml;
   read_number(toml, "count", kCountLimits, [&](uint64_t count) { role.set_count(count); });
@@ -168,6 +181,7 @@ void read_role(Section& section, job::Role& role) {
   for (std::string& name : names) role.add_needs(std::move(name));
   read_strategy(toml, role);
   read_restarts(section, role);
+  read_escalation(section, role);
   read_health(section, role);
   read_number(toml, "spares", kSparesLimits, [&](uint64_t spares) { role.set_spares(spares); });
   std::vector<std::string> modules;

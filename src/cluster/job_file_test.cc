@@ -293,6 +293,7 @@ environment = { RANK = "0" }
 [sidecar.other]
 beside = "data"
 command = "x"
+slots = 2
 [gang."odd name"]
 command = "x"
 restarts = { delay = "1m", longest_delay = "1s" }
@@ -313,9 +314,38 @@ restarts = { delay = "1m", longest_delay = "1s" }
        "\"train.py\"]\n"
        "j.toml:13: 'sidecar.data.environment.RANK' is different in every process and set by "
        "tutti\n"
-       "j.toml:17: 'gang.odd name' needs another name: 1 to 63 letters, digits, '-', '_' or '.', "
+       "j.toml:17: 'sidecar.other.slots' is not for sidecars: they take no slots of their own; let "
+       "the processes of their role take as many more\n"
+       "j.toml:18: 'gang.odd name' needs another name: 1 to 63 letters, digits, '-', '_' or '.', "
        "of which the first is a letter or digit\n"
-       "j.toml:19: 'gang.odd name.restarts.longest_delay' must not be shorter than 'delay'");
+       "j.toml:20: 'gang.odd name.restarts.longest_delay' must not be shorter than 'delay'");
+}
+
+TEST_CASE("a role escalates as it says, the narrowest first, and mistakes have their lines") {
+  const job::Spec spec = job_of(R"(name = "a"
+[gang.g]
+command = "x"
+escalate = { job = 1, role = 0, host = 3 }
+)");
+  REQUIRE(spec.roles(0).escalate_size() == 2);
+  CHECK(spec.roles(0).escalate(0).scope() == job::HOST);
+  CHECK(spec.roles(0).escalate(0).restarts() == 3);
+  CHECK(spec.roles(0).escalate(1).scope() == job::JOB);
+  CHECK(mistakes_of(R"(name = "a"
+[gang.g]
+command = "x"
+[gang.g.escalate]
+role = -1
+hots = 1
+)") == "j.toml:5: 'gang.g.escalate.role' must be from 0 to 10000, not -1\n"
+       "j.toml:6: unknown key 'gang.g.escalate.hots'; did you mean 'host'?");
+  CHECK(mistakes_of(R"(name = "a"
+[gang.g]
+command = "x"
+restarts = { killed = 0, out_of_memory = 0, host_lost = 0, hang = 0 }
+escalate = { role = 1 }
+)") == "j.toml:5: 'gang.g.escalate' comes after 'restarts', and nothing of this role is restarted; "
+       "allow that there");
 }
 
 TEST_CASE("needs that go round are named, with the line of one of them") {

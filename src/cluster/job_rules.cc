@@ -161,6 +161,7 @@ class RoleRules {
     if (!job::Strategy_IsValid(role_.strategy()))
       complaints_.add("strategy", "must be one of {}", fmt::join(kStrategyWords, ", "));
     check_budgets();
+    check_escalation();
     check_health();
     check_spares();
     check_time(complaints_, "", "hang_after", role_.hang_after_ns());
@@ -195,6 +196,10 @@ class RoleRules {
       if (value != 0)
         complaints_.add(key, "is not for sidecars: there is one beside each process of its role");
     }
+    if (role_.slots() != 0)
+      complaints_.add("slots",
+                      "is not for sidecars: they take no slots of their own; let the processes of "
+                      "their role take as many more");
   }
 
   void check_beside() {
@@ -258,6 +263,25 @@ class RoleRules {
     for (const job::Budget& budget : role_.budgets()) {
       if (&budget != &role_.budgets(0) && !same_pace(budget, role_.budgets(0))) check_pace(budget);
     }
+  }
+
+  void check_escalation() {
+    std::set<job::Scope> seen;
+    for (const job::Escalation& escalation : role_.escalate()) {
+      if (!job::Scope_IsValid(escalation.scope()) || escalation.scope() == job::PROCESS) {
+        complaints_.add("escalate", "has scope {}, which this version does not know",
+                        int{escalation.scope()});
+        continue;
+      }
+      const std::string_view word = kScopeWords[escalation.scope()];
+      if (!seen.insert(escalation.scope()).second)
+        complaints_.add_in("escalate", word, "is there twice; leave one");
+      check_number(complaints_, "escalate", word, escalation.restarts(), kRestartsLimits);
+    }
+    if (!seen.empty() && role_.budgets().empty())
+      complaints_.add("escalate",
+                      "comes after 'restarts', and nothing of this role is restarted; allow that "
+                      "there");
   }
 
   static bool same_pace(const job::Budget& one, const job::Budget& other) {

@@ -14,9 +14,10 @@ namespace tutti {
 
 struct JobMistake {
   std::optional<size_t> role;  // its place; nothing: about the job
-  std::string section;         // with key: "health", "restarts" or "environment"; "": none of them
-  std::string key;             // as in a job file; "": about all of the job or role
-  std::string what;            // goes on after the name of the key: "must be …"
+  std::string
+      section;       // with key: "health", "restarts", "escalate", "environment"; "": none of them
+  std::string key;   // as in a job file; "": about all of the job or role
+  std::string what;  // goes on after the name of the key: "must be …"
 };
 
 std::vector<JobMistake> find_job_mistakes(const job::Spec& spec);

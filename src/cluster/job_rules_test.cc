@@ -207,6 +207,9 @@ TEST_CASE("a sidecar is beside one role that is no sidecar, and as many as that"
   CHECK(watcher_after([](job::Role& role) {
           role.set_per_host(1);
         }).find("'per_host' is not for") != std::string::npos);
+  CHECK(watcher_after([](job::Role& role) {
+          role.set_slots(2);
+        }).find("'slots' is not for sidecars: they take no slots") != std::string::npos);
   CHECK(watcher_after([](job::Role& role) { role.add_needs("data"); }).find("'needs' is not for") !=
         std::string::npos);
 }

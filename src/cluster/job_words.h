@@ -13,7 +13,9 @@ constexpr std::string_view kStrategyWords[] = {"one_for_all", "one_for_one", "re
 constexpr std::string_view kErrorWords[] = {
     "finished", "user_error", "killed", "out_of_memory", "host_lost", "hang", "not_started",
 };
+constexpr std::string_view kScopeWords[] = {"process", "host", "role", "job"};
 
+static_assert(std::size(kScopeWords) == job::Scope_ARRAYSIZE);
 static_assert(std::size(kKindWords) == job::Role::Kind_ARRAYSIZE);
 static_assert(std::size(kStrategyWords) == job::Strategy_ARRAYSIZE);
 static_assert(std::size(kErrorWords) == job::ErrorClass_ARRAYSIZE);

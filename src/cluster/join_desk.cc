@@ -15,8 +15,6 @@ constexpr size_t kTokenBytes = wire::kPublicKeyBytes + kSecretBytes + sizeof(int
 constexpr size_t kMostSecrets = 1'000;
 constexpr Duration kUsualLifetime = 1h;
 constexpr Duration kLongestLifetime = 24h * 7;
-// Nobody renews them yet: a year of running.
-constexpr int64_t kMemberLifetime_s = 365 * wire::kDay_s;
 constexpr std::string_view kDigits = "abcdefghijklmnopqrstuvwxyz234567";
 constexpr unsigned kDigitBits = 5;
 constexpr unsigned kByteBits = 8;
@@ -75,8 +73,8 @@ Result<JoinToken> JoinToken::parse(std::string_view text) {
   return token;
 }
 
-JoinDesk::JoinDesk(World& world, wire::Authority authority)
-    : world_(world), authority_(std::move(authority)) {}
+JoinDesk::JoinDesk(World& world, wire::Authority authority, int64_t lifetime_s)
+    : world_(world), authority_(std::move(authority)), lifetime_s_(lifetime_s) {}
 
 void JoinDesk::set_addresses(std::string tree, std::string api) {
   tree_ = std::move(tree);
@@ -120,9 +118,9 @@ Result<cluster::JoinReply> JoinDesk::admit(const cluster::JoinRequest& request) 
                 "machine prints one for you",
                 secret->second.user, request.user(), request.user());
   const wire::IssueOptions agent{
-      .role = wire::Role::agent, .name = request.name(), .lifetime_s = kMemberLifetime_s};
+      .role = wire::Role::agent, .name = request.name(), .lifetime_s = lifetime_s_};
   const wire::IssueOptions user{
-      .role = wire::Role::user, .name = request.user(), .lifetime_s = kMemberLifetime_s};
+      .role = wire::Role::user, .name = request.user(), .lifetime_s = lifetime_s_};
   cluster::JoinReply reply;
   TRY(*reply.mutable_agent(), authority_.sign(request.agent_request(), agent, now_unix_s()));
   TRY(*reply.mutable_user(), authority_.sign(request.user_request(), user, now_unix_s()));
@@ -131,6 +129,16 @@ Result<cluster::JoinReply> JoinDesk::admit(const cluster::JoinRequest& request) 
   reply.set_tree(tree_);
   reply.set_api(api_);
   secrets_.erase(secret);
+  return reply;
+}
+
+Result<cluster::RenewReply> JoinDesk::renew(const cluster::RenewRequest& request,
+                                            const wire::Identity& member) {
+  const wire::IssueOptions options{
+      .role = member.role, .name = member.name, .lifetime_s = lifetime_s_};
+  cluster::RenewReply reply;
+  TRY(*reply.mutable_certificate(), authority_.sign(request.request(), options, now_unix_s()));
+  reply.set_authority(authority_.certificate_pem());
   return reply;
 }
 

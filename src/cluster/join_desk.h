@@ -10,9 +10,13 @@
 
 #include "cluster/head.pb.h"
 #include "wire/authority.h"
+#include "wire/certificates.h"
 #include "world/world.h"
 
 namespace tutti {
+
+// Members renew theirs when a third of it is left; one that is away for longer joins again.
+constexpr int64_t kMemberLifetime_s = 365 * wire::kDay_s;
 
 struct JoinToken {
   std::string authority_key;
@@ -25,12 +29,16 @@ struct JoinToken {
 
 class JoinDesk {
  public:
-  JoinDesk(World& world, wire::Authority authority);
+  // What it signs is good for so long.
+  JoinDesk(World& world, wire::Authority authority, int64_t lifetime_s = kMemberLifetime_s);
 
   // The head's addresses, for those who join.
   void set_addresses(std::string tree, std::string api);
   Result<cluster::TokenReply> make_token(Duration lifetime, std::string user);
   Result<cluster::JoinReply> admit(const cluster::JoinRequest& request);
+  // For somebody who has proved to be this one.
+  Result<cluster::RenewReply> renew(const cluster::RenewRequest& request,
+                                    const wire::Identity& member);
 
  private:
   void forget_expired();
@@ -38,6 +46,7 @@ class JoinDesk {
 
   World& world_;
   wire::Authority authority_;
+  int64_t lifetime_s_;
   std::string tree_;
   std::string api_;
   struct Promise {

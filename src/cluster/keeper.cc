@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "base/queue_mark.h"
 #include "base/version.h"
 #include "cluster/end_descendants.h"
 #include "cluster/keeper_messages.h"
@@ -15,22 +16,16 @@ constexpr Duration kHelloPatience = 10s;
 // could write down that it had started it is found by nobody.
 constexpr Duration kIdlePatience = 60s;
 
-Task<void> accept_next(Listener& listener, std::unique_ptr<Stream>& next, Scope& session) {
-  auto accepted = co_await listener.accept();
-  if (!accepted) co_return;
-  next = std::move(*accepted);
-  session.cancel();
-}
-
-Task<std::unique_ptr<Stream>> accept_only(Listener& listener) {
-  auto accepted = co_await listener.accept();
-  co_return accepted ? std::move(*accepted) : nullptr;
-}
+// Controllers that wait for the one before them to leave; of more, the oldest give up.
+constexpr size_t kMostControllers = 16;
+// Commands that came and were not handled.
+constexpr size_t kMostUnhandled = 2 * kMaxKeeperMessage;
+constexpr Duration kUnhandledPause = 1ms;
 
 }  // namespace
 
-// There may be very many keepers in one simulation, and most of them wait in keep_lingering() for a
-// controller: what is needed before, after and with a controller has frames of its own.
+// There may be very many keepers in one simulation, and most of them wait for something to happen:
+// what is needed before, after and with a controller has frames of its own.
 Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller) {
   const bool linger = !options.linger.empty();
   auto keeper = std::make_unique<Keeper>(world, std::move(options));
@@ -50,14 +45,18 @@ Task<Result<void>> Keeper::keep_lingering(std::unique_ptr<Keeper> keeper,
                                           std::unique_ptr<Stream> controller) {
   auto listener = co_await keeper->begin_lingering();
   if (!listener) co_return fail(std::move(listener).error());
+  (*listener)->serve(*keeper, keeper->lives_);
+  keeper->controllers_.push_back(std::move(controller));
   while (!keeper->leaving_) {
-    controller = co_await keeper->serve_and_accept(std::move(controller), **listener);
+    controller = co_await keeper->next_controller();
+    if (controller != nullptr) (void)co_await keeper->serve_one(std::move(controller));
     if (Strand::current()->cancelled()) keeper->leaving_ = true;
   }
   co_return co_await keeper->finish({});
 }
 
-Keeper::Keeper(World& world, KeeperOptions options) : world_(world), options_(std::move(options)) {}
+Keeper::Keeper(World& world, KeeperOptions options)
+    : world_(world), options_(std::move(options)), controller_came_(world.clock()) {}
 
 Result<void> Keeper::begin() {
   TRY_DO(world_.processes().become_subreaper());
@@ -95,51 +94,62 @@ Task<Result<void>> Keeper::finish(Result<void> served) {
   co_return {};
 }
 
-// Gives the next controller, if it came before this one left.
-Task<std::unique_ptr<Stream>> Keeper::serve_and_accept(std::unique_ptr<Stream> stream,
-                                                       Listener& listener) {
-  if (stream == nullptr && keeps_nothing()) return accept_soon(listener);
-  if (stream == nullptr) return accept_only(listener);
-  return serve_while_accepting(std::move(stream), listener);
+void Keeper::on_connection(std::unique_ptr<Stream> stream) {
+  if (controllers_.size() >= kMostControllers) controllers_.erase(controllers_.begin());
+  controllers_.push_back(std::move(stream));
+  TUTTI_QUEUE("keeper: controllers that wait", controllers_.size(), kMostControllers);
+  if (session_ != nullptr) session_->over.set();
+  controller_came_.ring();
 }
 
-Task<std::unique_ptr<Stream>> Keeper::accept_soon(Listener& listener) {
-  const Instant patience = world_.clock().now() + kIdlePatience;
-  Task<Result<std::unique_ptr<Stream>>> accepting = listener.accept();
-  auto accepted = co_await with_deadline(world_.clock(), patience, std::move(accepting));
-  if (!accepted && accepted.error().code() == Code::deadline) leaving_ = true;
-  co_return accepted ? std::move(*accepted) : nullptr;
-}
-
-// What a session has while it lasts is all in this frame and in that of read_commands().
-Task<std::unique_ptr<Stream>> Keeper::serve_while_accepting(std::unique_ptr<Stream> stream,
-                                                            Listener& listener) {
-  std::unique_ptr<Stream> next;
-  Session session(std::move(stream));
-  session_ = &session;
-  session.strands.spawn(begin_session(session));
-  session.strands.spawn(accept_next(listener, next, session.strands));
-  (void)co_await session.strands.join();
-  session_ = nullptr;
+Task<std::unique_ptr<Stream>> Keeper::next_controller() {
+  const Instant patience = keeps_nothing() ? world_.clock().now() + kIdlePatience : Instant(kNever);
+  while (controllers_.empty()) {
+    if (world_.clock().now() >= patience) leaving_ = true;
+    if (leaving_) co_return nullptr;
+    auto woken = co_await controller_came_.until(patience);
+    if (!woken) co_return nullptr;
+  }
+  std::unique_ptr<Stream> next = std::move(controllers_.front());
+  controllers_.erase(controllers_.begin());
+  if (controllers_.empty()) controllers_.shrink_to_fit();
   co_return next;
 }
 
+// What a session has while it lasts is all in this frame.
 Task<Result<void>> Keeper::serve_one(std::unique_ptr<Stream> stream) {
-  Session session(std::move(stream));
+  Session session(*this, std::move(stream));
+  Result<void> begun;
   session_ = &session;
-  session.strands.spawn(begin_session(session));
-  auto served = co_await session.strands.join();
+  session.strands.spawn(begin_session(session, begun));
+  if (!controllers_.empty()) session.over.set();
+  (void)co_await session.over.wait();
+  session.strands.cancel();
+  (void)co_await session.strands.join();
   session_ = nullptr;
-  co_return served;
+  co_return begun;
 }
 
 // What nobody acknowledged is told before anything is answered.
-Task<Result<void>> Keeper::begin_session(Session& session) {
-  auto greeted = co_await greet(session.stream);
-  if (!greeted) co_return greeted;
+Task<void> Keeper::begin_session(Session& session, Result<void>& begun) {
+  begun = co_await greet(session.stream);
+  if (!begun) {
+    session.over.set();
+    co_return;
+  }
   session.strands.spawn(send_exits(session));
-  session.strands.spawn(read_commands(session));
-  co_return {};
+  session.is_handling = true;
+  session.strands.spawn(handle_all(session));
+  session.stream.stream().serve(session, session.strands, &world_.clock());
+}
+
+void Keeper::Session::on_bytes(Bytes bytes, std::vector<Handle> handles) {
+  stream.take_in(bytes, std::move(handles));
+  if (!std::exchange(is_handling, true)) strands.spawn(keeper.handle_all(*this));
+}
+
+Duration Keeper::Session::pause() {
+  return stream.unused_bytes() > kMostUnhandled ? kUnhandledPause : Duration::zero();
 }
 
 Task<Result<void>> Keeper::greet(KeeperStream& stream) {
@@ -173,30 +183,25 @@ Task<Result<void>> Keeper::welcome(KeeperStream& stream) {
   co_return co_await stream.send(KeeperMessage::welcome, welcome);
 }
 
-// Most of a keeper's life is spent in here: what is not needed while waiting is elsewhere.
-Task<void> Keeper::read_commands(Session& session) {
-  while (true) {
-    auto handled = co_await handle_all(session);
-    if (!handled) break;
-    const Result<size_t> count = co_await session.stream.read_more();
-    if (!session.stream.note_read(count)) break;
-  }
-  session.strands.cancel();
-}
-
 // Those commands that have come.
-Task<Result<void>> Keeper::handle_all(Session& session) {
+Task<void> Keeper::handle_all(Session& session) {
   while (true) {
     auto frame = session.stream.next();
-    if (!frame) co_return fail(std::move(frame).error());
-    if (!*frame) co_return {};
+    if (frame && !*frame) break;
     const bool was_leaving = leaving_;
-    Task<Result<void>> handling = handle(session.stream, std::move(**frame));
-    auto handled = co_await std::move(handling);
-    if (!handled) co_return handled;
+    Result<void> handled;
+    if (frame) {
+      Task<Result<void>> handling = handle(session.stream, std::move(**frame));
+      handled = co_await std::move(handling);
+    }
+    if (!frame || !handled) {
+      session.over.set();
+      co_return;
+    }
     // It reads on meanwhile: the controller may want no more grace.
-    if (leaving_ && !was_leaving) session.strands.spawn(leave_after_grace(session.strands));
+    if (leaving_ && !was_leaving) session.strands.spawn(leave_after_grace(session.over));
   }
+  session.is_handling = false;
 }
 
 keeper::Exited Keeper::exits_after(uint64_t& sent) {
@@ -208,6 +213,7 @@ keeper::Exited Keeper::exits_after(uint64_t& sent) {
     if (version_ < kKeeperVersionOfSpares && exit->second.spare()) continue;
     *exited.add_ranks() = exit->second;
   }
+  for (const uint32_t rank : std::exchange(failing_, {})) exited.add_failing(rank);
   if (exited.ranks_size() != 0 && nothing_is_left()) exited.set_empty_after_spawns(spawns_);
   return exited;
 }
@@ -229,9 +235,9 @@ Task<void> Keeper::send_new_exits(Session& session) {
 Task<void> Keeper::send_exits(Session& session) {
   while (true) {
     const keeper::Exited exited = exits_after(session.sent);
-    if (exited.ranks_size() == 0) break;
+    if (exited.ranks_size() == 0 && exited.failing_size() == 0) break;
     auto written = co_await session.stream.send(KeeperMessage::exited, exited);
-    if (!written) co_return;  // read_commands sees the end of the stream too
+    if (!written) co_return;  // the end of the stream is told too
   }
   session.is_sending = false;
 }

@@ -18,6 +18,7 @@
 #include "cluster/keeper_stream.h"
 #include "cluster/memory_blame.h"
 #include "cluster/rank_starter.h"
+#include "world/alarm.h"
 #include "world/scope.h"
 #include "world/world.h"
 
@@ -35,7 +36,7 @@ struct KeeperOptions {
 // ranks is left when it returns; the error says what could not be ended.
 Task<Result<void>> keep(World& world, KeeperOptions options, std::unique_ptr<Stream> controller);
 
-class Keeper {
+class Keeper final : private ConnectionTaker, private RankWatcher, private WakeTaker {
  public:
   Keeper(World& world, KeeperOptions options);
 
@@ -53,25 +54,29 @@ class Keeper {
   Task<Result<std::unique_ptr<Listener>>> begin_lingering();
   Task<Result<void>> finish(Result<void> served);
   // One controller's; there is one at a time.
-  struct Session {
-    explicit Session(std::unique_ptr<Stream> controller) : stream(std::move(controller)) {}
+  struct Session final : ByteTaker {
+    Session(Keeper& keeper, std::unique_ptr<Stream> controller)
+        : keeper(keeper), stream(std::move(controller)) {}
+    void on_bytes(Bytes bytes, std::vector<Handle> handles) override;
+    Duration pause() override;
+    void on_end(Result<void>) override { over.set(); }
+
+    Keeper& keeper;
     KeeperStream stream;
     uint64_t sent = 0;       // the newest exit that it was told
     bool is_sending = true;  // exits: nobody does before it was greeted, then who has some to send
-    Scope strands;           // last: they use the rest
+    bool is_handling = false;  // commands
+    Event over;
+    Scope strands;  // last: they use the rest
   };
   Task<Result<void>> serve_one(std::unique_ptr<Stream> stream);
-  // Serves, or only waits when there is no stream; gives the next controller, if there is one.
-  Task<std::unique_ptr<Stream>> serve_and_accept(std::unique_ptr<Stream> stream,
-                                                 Listener& listener);
-  Task<std::unique_ptr<Stream>> accept_soon(Listener& listener);
-  Task<std::unique_ptr<Stream>> serve_while_accepting(std::unique_ptr<Stream> stream,
-                                                      Listener& listener);
-  Task<Result<void>> begin_session(Session& session);
+  // The next controller; null when there is nothing to wait for.
+  Task<std::unique_ptr<Stream>> next_controller();
+  void on_connection(std::unique_ptr<Stream> stream) override;
+  Task<void> begin_session(Session& session, Result<void>& begun);
   Task<Result<void>> greet(KeeperStream& stream);
   Task<Result<void>> welcome(KeeperStream& stream);
-  Task<void> read_commands(Session& session);
-  Task<Result<void>> handle_all(Session& session);
+  Task<void> handle_all(Session& session);
   void tell_exits();
   Task<void> send_new_exits(Session& session);
   Task<void> send_exits(Session& session);
@@ -107,8 +112,9 @@ class Keeper {
   Result<void> drop_arena(const std::string& name);
   Result<const HeldArena*> heap_beside(const HeldArena* pages);
   HeldArena* find_arena(const std::string& name);
-  Task<void> watch(HeldRank& held);
-  Task<void> watch_lifeline(RankName name, pid_t pid);
+  void on_rank_exit(HeldRank& held, const Exit& exit) override;
+  void watch_lifeline(HeldRank& held);
+  void on_wake(uint64_t pid) override;
   void end_lifeline(const HeldRank& held);
   bool lacked_memory(const HeldRank& held, const Exit& exit);
   void look_at_memory();
@@ -124,7 +130,7 @@ class Keeper {
   Instant kill_overdue();
   bool nothing_is_left();
   Task<Result<void>> reset();
-  Task<void> leave_after_grace(Scope& session);
+  Task<void> leave_after_grace(Event& over);
 
   // Rings for what comes due by itself: the end of a grace, a look for orphans.
   class Alarm final : public Timer {
@@ -152,7 +158,10 @@ class Keeper {
   std::map<RankName, HeldRank> ranks_;
   std::map<uint64_t, keeper::Exited::Rank> exits_;  // by sequence
   uint64_t next_sequence_ = 1;
+  std::vector<uint32_t> failing_;  // ranks that are, not told yet
   Session* session_ = nullptr;
+  std::vector<std::unique_ptr<Stream>> controllers_;  // that came and were not served yet
+  tutti::Alarm controller_came_;
   std::vector<Asked> asked_;
   MemoryBlame memory_;
   Alarm tending_{*this};

@@ -17,7 +17,7 @@ Task<void> old_keeper(Kept& kept) {
   CHECK(reset.error().code() == Code::unsupported);
   auto assigned = co_await client.assign(keeper::Assign());
   CHECK(assigned.error().code() == Code::unsupported);
-  keeper::Spawn spare = job(kept, "spare", 1);
+  keeper::Spawn spare = gang(kept, "spare", 1);
   spare.mutable_ranks(0)->set_spare(true);
   auto spawned = co_await client.spawn(std::move(spare));
   CHECK(spawned.error().code() == Code::unsupported);
@@ -26,7 +26,7 @@ Task<void> old_keeper(Kept& kept) {
   auto ended = co_await client.end(std::move(one));
   CHECK(ended.error().code() == Code::unsupported);
   // And what is of version 1 works.
-  auto good = co_await client.spawn(job(kept, "sleep", 2));
+  auto good = co_await client.spawn(gang(kept, "sleep", 2));
   REQUIRE_OK(good);
   auto all = co_await client.end(keeper::End());
   CHECK(all.has_value());
@@ -43,7 +43,7 @@ TEST_CASE("a new controller speaks version 1 with an old keeper, and asks for no
 
 // An old controller beside the ranks and spares of a new one.
 Task<void> old_controller(Kept& kept) {
-  keeper::Spawn spawn = job(kept, "spare", 2);
+  keeper::Spawn spawn = gang(kept, "spare", 2);
   spawn.mutable_ranks(1)->set_spare(true);
   auto spawned = co_await kept.client->spawn(std::move(spawn));
   REQUIRE_OK(spawned);
@@ -77,7 +77,7 @@ Task<void> newer_in_old_session(Kept& kept) {
   auto greeted = co_await stream.send(KeeperMessage::hello, hello);
   CHECK(greeted.has_value());
   (void)co_await stream.receive();
-  keeper::Spawn spawn = job(kept, "sleep", 1);
+  keeper::Spawn spawn = gang(kept, "sleep", 1);
   spawn.set_control_arena("pages");
   keeper::End end;
   end.add_ranks(0);
@@ -122,7 +122,7 @@ Task<void> whose_job(Kept& kept) {
   constexpr uint64_t kJob = 7;
   uint64_t told = co_await job_of_keeper(kept, kHighestKeeperVersion);
   CHECK(told == 0);
-  keeper::Spawn spawn = job(kept, "sleep", 1);
+  keeper::Spawn spawn = gang(kept, "sleep", 1);
   spawn.set_job(kJob);
   auto spawned = co_await kept.client->spawn(std::move(spawn));
   REQUIRE_OK(spawned);
@@ -149,7 +149,7 @@ TEST_CASE("in a session of version 1 everything newer is refused, and the sessio
 Task<void> found_again(Kept& kept) {
   auto arena = co_await kept.client->create_arena("pages", 2 * kControlPageBytes);
   REQUIRE_OK(arena);
-  keeper::Spawn spawn = job(kept, "exit", 2);
+  keeper::Spawn spawn = gang(kept, "exit", 2);
   spawn.set_output(keeper::Spawn::PIPES);
   spawn.set_control_arena("pages");
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -249,7 +249,7 @@ Task<Result<void>> say(Talk& talk) {
     message.set_size_bytes(8 * kControlPageBytes);
   }
   if constexpr (std::is_same_v<Message, keeper::Spawn>) {
-    message = job(talk.kept, "spare", 3);
+    message = gang(talk.kept, "spare", 3);
     message.set_control_arena("pages");
     message.mutable_ranks(0)->set_control_offset(0);
     message.mutable_ranks(1)->set_spare(true);
@@ -324,7 +324,7 @@ Task<void> check_state(Kept& kept, ConnectedKeeper& found, size_t steps) {
   auto reset = co_await found.client->reset();
   REQUIRE_OK(reset);
   (void)found.client->take_exits();
-  auto spawned = co_await found.client->spawn(job(kept, "sleep", 2));
+  auto spawned = co_await found.client->spawn(gang(kept, "sleep", 2));
   REQUIRE_OK(spawned);
   CHECK(spawned->size() == 2);
 }

@@ -70,7 +70,9 @@ Instant Keeper::kill_overdue() {
       continue;
     }
     held.kill_at = kNever;
-    if (held.process->signal_family(SIGKILL)) held.last_signal_sent = SIGKILL;
+    if (!held.process->signal_family(SIGKILL)) continue;
+    held.outlived_grace = held.last_signal_sent != SIGKILL;
+    held.last_signal_sent = SIGKILL;
   }
   return next;
 }
@@ -113,7 +115,7 @@ Task<Result<void>> Keeper::reset() {
 
 // A rank that ends when asked may have started one that still saves its work: it has the rest of
 // the grace. Who was asked nothing, or left its family, has none.
-Task<void> Keeper::leave_after_grace(Scope& session) {
+Task<void> Keeper::leave_after_grace(Event& over) {
   Duration pause = kShortestPause;
   while (true) {
     world_.processes().reap_orphans();
@@ -126,7 +128,7 @@ Task<void> Keeper::leave_after_grace(Scope& session) {
     if (!slept) co_return;
     pause = std::min(2 * pause, kLongestPause);
   }
-  session.cancel();
+  over.set();
 }
 
 }  // namespace tutti

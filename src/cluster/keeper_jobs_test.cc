@@ -49,7 +49,7 @@ Task<void> kill_rank(Kept& kept, uint32_t rank) {
 
 Task<void> death_in_pages(Kept& kept) {
   auto pages = co_await make_pages(kept, 4);
-  keeper::Spawn spawn = with_pages(job(kept, "sleep", 3));
+  keeper::Spawn spawn = with_pages(gang(kept, "sleep", 3));
   co_await start(kept, std::move(spawn));
   CHECK(tutti_control_epoch(pages->find(0)) == kEpoch);
   CHECK(pages->find(2 * kControlPageBytes)->rank == 2);
@@ -74,7 +74,7 @@ TEST_CASE("when a controller hears of a death, it is in the pages of the other r
 
 Task<void> clean_exit(Kept& kept) {
   auto pages = co_await make_pages(kept, 2);
-  keeper::Spawn spawn = with_pages(job(kept, "exit", 2));
+  keeper::Spawn spawn = with_pages(gang(kept, "exit", 2));
   spawn.mutable_ranks(0)->add_environment("CODE=0");
   spawn.mutable_ranks(1)->add_environment("CODE=0");
   co_await start(kept, std::move(spawn));
@@ -87,7 +87,7 @@ Task<void> clean_exit(Kept& kept) {
   // A code other than 0 is a death.
   auto acknowledged = co_await kept.client->acknowledge(2);
   CHECK(acknowledged.has_value());
-  keeper::Spawn again = with_pages(job(kept, "exit", 2));
+  keeper::Spawn again = with_pages(gang(kept, "exit", 2));
   again.mutable_ranks(0)->add_environment("CODE=0");
   again.mutable_ranks(1)->add_environment("CODE=3");
   co_await start(kept, std::move(again));
@@ -99,9 +99,36 @@ TEST_CASE("a rank that returns 0 is not dead, one that returns another code is")
   in_both_worlds(clean_exit);
 }
 
+// A program that a rank executes, or a thread that ends, breaks the line of a rank that lives.
+Task<void> broken_line(Kept& kept) {
+  auto pages = co_await make_pages(kept, 2);
+  keeper::Spawn spawn = with_pages(gang(kept, "sleep", 2));
+  co_await start(kept, std::move(spawn));
+  // Found anew each time: others let the pages rest.
+  const auto line = [&pages]() -> std::atomic<uint32_t>& {
+    return reinterpret_cast<std::atomic<uint32_t>&>(pages->find(kControlPageBytes)->lifeline);
+  };
+  for (const uint32_t held : {0x80000007U, TUTTI_CONTROL_LIFELINE_BROKEN, 0U, 0x80000008U,
+                              TUTTI_CONTROL_LIFELINE_BROKEN | 0x80000000U}) {
+    line() = held;
+    kept.world.memory().wake_all(line());
+    (void)co_await kept.world.clock().sleep(1ms);
+  }
+  CHECK(pages->dead().empty());
+  CHECK(line() != TUTTI_CONTROL_LIFELINE_ENDED);
+  co_await kill_rank(kept, 1);
+  (void)co_await next_exit(kept);
+  CHECK(read_dead(*pages->find(0)) == RankRanges{{1, 1}});
+  while (line() != TUTTI_CONTROL_LIFELINE_ENDED) (void)co_await kept.world.clock().sleep(1ms);
+}
+
+TEST_CASE("a lifeline that breaks while its rank lives is nobody's death") {
+  in_both_worlds(broken_line);
+}
+
 Task<void> busy_page(Kept& kept) {
   auto pages = co_await make_pages(kept, 3);
-  keeper::Spawn spawn = with_pages(job(kept, "sleep", 3));
+  keeper::Spawn spawn = with_pages(gang(kept, "sleep", 3));
   co_await start(kept, std::move(spawn));
   tutti_control_page& page = *pages->find(0);
   __atomic_store_n(&page.sequence, 1, __ATOMIC_RELEASE);  // an agent died holding it
@@ -125,7 +152,7 @@ Task<void> refuse(Kept& kept, keeper::Spawn spawn, Code code) {
 
 Task<void> wrong_pages(Kept& kept) {
   auto pages = co_await make_pages(kept, 2);
-  keeper::Spawn spawn = with_pages(job(kept, "sleep", 2));
+  keeper::Spawn spawn = with_pages(gang(kept, "sleep", 2));
   keeper::Spawn wrong = spawn;
   wrong.set_control_arena("never made");
   co_await refuse(kept, wrong, Code::not_found);
@@ -145,7 +172,7 @@ Task<void> wrong_pages(Kept& kept) {
   co_await start(kept, spawn);
   auto dropped = co_await kept.client->drop_arena("pages");
   CHECK(dropped.error().code() == Code::invalid);
-  wrong = job(kept, "sleep", 1);
+  wrong = gang(kept, "sleep", 1);
   wrong.set_control_arena("pages");
   wrong.mutable_ranks(0)->set_rank(7);
   wrong.mutable_ranks(0)->set_control_offset(kControlPageBytes);
@@ -159,7 +186,7 @@ TEST_CASE("pages that cannot be are refused, and no rank is started") {
 // ---- Single ranks. ----
 
 Task<void> one_ended(Kept& kept) {
-  co_await start(kept, job(kept, "stubborn", 3));
+  co_await start(kept, gang(kept, "stubborn", 3));
   keeper::End end;
   end.add_ranks(1);
   end.set_grace_ns(to_ns(100ms));
@@ -179,7 +206,7 @@ TEST_CASE("one rank is ended with its grace while the others live") { in_both_wo
 
 // The grace of the old rank ends while the new one of the same number runs.
 Task<void> restarted(Kept& kept) {
-  keeper::Spawn spawn = job(kept, "sleep", 2);
+  keeper::Spawn spawn = gang(kept, "sleep", 2);
   co_await start(kept, spawn);
   keeper::End end;
   end.add_ranks(1);
@@ -209,7 +236,7 @@ TEST_CASE("a rank is started again once its exit was acknowledged, and has a lif
 // ---- Spares. ----
 
 keeper::Spawn spares(const Kept& kept, uint32_t count) {
-  keeper::Spawn spawn = job(kept, "spare", count);
+  keeper::Spawn spawn = gang(kept, "spare", count);
   for (keeper::Spawn::Rank& rank : *spawn.mutable_ranks()) rank.set_spare(true);
   return spawn;
 }
@@ -331,7 +358,7 @@ Task<void> reset_twice(Kept& kept) {
   pid_t before = 0;
   for (int round = 0; round < 3; ++round) {
     auto pages = co_await make_pages(kept, 3);
-    keeper::Spawn spawn = with_pages(job(kept, "stubborn", 3));
+    keeper::Spawn spawn = with_pages(gang(kept, "stubborn", 3));
     auto spawned = co_await kept.client->spawn(std::move(spawn));
     REQUIRE_OK(spawned);
     CHECK(spawned->front().pid != std::exchange(before, spawned->front().pid));
@@ -367,12 +394,12 @@ Task<void> exits_with_and_without_rest(Kept& kept) {
   auto greeted = co_await stream.send(KeeperMessage::hello, make_hello());
   REQUIRE_OK(greeted);
   // One that leaves nothing; then one beside another that stays.
-  keeper::Spawn first = job(kept, "exit", 1);
+  keeper::Spawn first = gang(kept, "exit", 1);
   first.add_environment("CODE=0");
-  keeper::Spawn second = job(kept, "exit", 1);
+  keeper::Spawn second = gang(kept, "exit", 1);
   second.add_environment("CODE=0");
   second.mutable_ranks(0)->set_rank(1);
-  keeper::Spawn third = job(kept, "stubborn", 1);
+  keeper::Spawn third = gang(kept, "stubborn", 1);
   third.mutable_ranks(0)->set_rank(2);
   auto sent = co_await stream.send(KeeperMessage::spawn, first);
   REQUIRE_OK(sent);
@@ -467,7 +494,7 @@ class HauntedWorld final : public World {
 };
 
 Task<void> haunted_reset(Kept& kept) {
-  co_await start(kept, job(kept, "sleep", 1));
+  co_await start(kept, gang(kept, "sleep", 1));
   Haunted& ghosts = static_cast<HauntedWorld&>(kept.world).ghosts;
   ghosts.haunted = true;
   auto reset = co_await kept.client->reset();
@@ -478,14 +505,14 @@ Task<void> haunted_reset(Kept& kept) {
   const auto exit = co_await next_exit(kept);
   auto acknowledged = co_await kept.client->acknowledge(exit.sequence());
   CHECK(acknowledged.has_value());
-  auto refused = co_await kept.client->spawn(job(kept, "sleep", 1));
+  auto refused = co_await kept.client->spawn(gang(kept, "sleep", 1));
   REQUIRE(!refused.has_value());
   CHECK(refused.error().code() == Code::unavailable);
   CHECK(refused.error().text().find("4711 (ghost, state D)") != std::string::npos);
   ghosts.haunted = false;
   auto again = co_await kept.client->reset();
   CHECK(again.has_value());
-  co_await start(kept, job(kept, "sleep", 1));
+  co_await start(kept, gang(kept, "sleep", 1));
 }
 
 TEST_CASE("a reset that cannot end everything says what is left, and no job follows") {

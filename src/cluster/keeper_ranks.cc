@@ -128,8 +128,8 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show
     const RankName name = held.name;
     which.push_back(name);
     HeldRank& mine = ranks_.emplace(name, std::move(held)).first->second;
-    lives_.spawn(watch(mine));
-    if (mine.control_offset) lives_.spawn(watch_lifeline(name, mine.process->pid()));
+    mine.start_watching(*this, lives_);
+    if (mine.control_offset) watch_lifeline(mine);
   }
   if (reap_at_ == kNever) {
     memory_ = MemoryBlame();
@@ -139,15 +139,13 @@ Result<std::vector<RankName>> Keeper::spawn(const KeeperFrame& frame, bool& show
   return which;
 }
 
-Task<void> Keeper::watch(HeldRank& held) {
-  auto waited = co_await held.process->wait();
-  if (!waited) co_return;  // cancelled: the keeper is about to exit
+void Keeper::on_rank_exit(HeldRank& held, const Exit& exit) {
   held.running = false;
   // Whether it was a spare or a rank is known when it has answered, or did not.
   if (held.assigning) {
-    held.exit_meanwhile = std::make_unique<Exit>(*waited);
+    held.exit_meanwhile = std::make_unique<Exit>(exit);
   } else {
-    note_exit(held, *waited);
+    note_exit(held, exit);
   }
   end_lifeline(held);
 }
@@ -165,22 +163,28 @@ std::atomic<uint32_t>* lifeline_of(const HeldRank& held) {
 
 // Of a rank that holds one: its siblings need not wait until all its memory is given back. Its exit
 // is told when it has ended: until then its successor must not begin.
-Task<void> Keeper::watch_lifeline(RankName name, pid_t pid) {
-  while (true) {
-    const auto found = ranks_.find(name);
-    if (found == ranks_.end() || !found->second.running || found->second.process->pid() != pid)
-      co_return;
-    const HeldRank& held = found->second;
-    const std::atomic<uint32_t>* line = lifeline_of(held);
-    if (line == nullptr) co_return;
-    const uint32_t seen = line->load();
-    if ((seen & TUTTI_CONTROL_LIFELINE_BROKEN) != 0 && held.process->failing()) {
-      (void)held.arena->pages->apply({.died = {{name.number, name.number}}});
-      co_return;
-    }
-    auto changed = co_await world_.memory().wait(*line, seen, kNever);
-    if (!changed) co_return;  // cancelled, or there are too many
+void Keeper::watch_lifeline(HeldRank& held) {
+  const std::atomic<uint32_t>* line = lifeline_of(held);
+  if (line == nullptr) return;
+  const uint32_t seen = line->load();
+  if ((seen & TUTTI_CONTROL_LIFELINE_BROKEN) != 0 && held.process->failing()) {
+    const uint32_t rank = held.name.number;
+    (void)held.arena->pages->apply({.died = {{rank, rank}}});
+    if (session_ != nullptr) failing_.push_back(rank);
+    return tell_exits();
   }
+  const auto pid = static_cast<uint64_t>(held.process->pid());
+  held.arena->pages->tell_lifeline(*held.control_offset, seen, *this, pid, lives_);
+  held.arena->pages->rest();
+}
+
+// Its exit may have been acknowledged meanwhile, and a spare have become a rank.
+void Keeper::on_wake(uint64_t pid) {
+  const auto is_it = [&](const auto& each) {
+    return each.second.running && static_cast<uint64_t>(each.second.process->pid()) == pid;
+  };
+  const auto found = std::ranges::find_if(ranks_, is_it);
+  if (found != ranks_.end()) watch_lifeline(found->second);
 }
 
 // Who failed is in the pages of the others by now; who is not, and took no leave, returned 0.
@@ -189,6 +193,7 @@ void Keeper::end_lifeline(const HeldRank& held) {
   if (line == nullptr) return;
   *line = TUTTI_CONTROL_LIFELINE_ENDED;
   world_.memory().wake_all(*line);
+  held.arena->pages->rest();
 }
 
 void Keeper::note_exit(const HeldRank& held, Exit exit) {
@@ -196,9 +201,11 @@ void Keeper::note_exit(const HeldRank& held, Exit exit) {
   keeper::Exited::Rank& exited = exits_[sequence];
   exited.set_sequence(sequence);
   exited.set_rank(held.name.number);
+  if (!held.name.spare) std::erase(failing_, held.name.number);  // its exit says more
   exited.set_spare(held.name.spare);
   exited.set_pid(held.process->pid());
   exited.set_last_signal_sent(held.last_signal_sent);
+  exited.set_outlived_grace(held.outlived_grace);
   exited.set_epoch(held.epoch);
   exited.set_lived_ns(to_ns(world_.clock().now() - held.started));
   exit.out_of_memory = lacked_memory(held, exit);
@@ -282,8 +289,7 @@ Task<Result<void>> Keeper::assign(keeper::Assign command) {
   if (command.has_control_offset()) held->control_offset = command.control_offset();
   held->assignment.reset();
   ranks_.insert(std::move(node));
-  if (held->running && held->control_offset)
-    lives_.spawn(watch_lifeline(held->name, held->process->pid()));
+  if (held->running && held->control_offset) watch_lifeline(*held);
   if (held->exit_meanwhile) note_exit(*held, *held->exit_meanwhile);
   co_return {};
 }

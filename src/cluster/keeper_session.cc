@@ -11,13 +11,13 @@ KeeperSession::KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_p
 void KeeperSession::start(std::function<void()> over, uint32_t highest) {
   over_ = std::move(over);
   strands_.spawn(say_hello(highest));
-  strands_.spawn(converse());
+  stream_->stream().serve(*this, strands_, nullptr);
 }
 
 Task<void> KeeperSession::say_hello(uint32_t highest) {
   std::string hello;
   encode_keeper_frame(KeeperMessage::hello, make_hello(highest, kKeeperVersionOfSpares), 0, hello);
-  (void)co_await stream_->send_encoded(std::move(hello));  // converse() finds out too
+  (void)co_await stream_->send_encoded(std::move(hello));  // on_end() comes too
 }
 
 void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite& message) {
@@ -25,8 +25,9 @@ void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite
   // One that does not read, since it is stopped perhaps, is as good as dead. Whoever has it hears
   // of that soon, and not in the middle of what it does.
   if (outbox_.size() + message.ByteSizeLong() > kMaxKeeperOutbox) {
-    is_deaf_ = true;
-    return strands_.cancel();
+    strands_.cancel();
+    if (!std::exchange(is_deaf_, true)) strands_.spawn(give_up());
+    return;
   }
   if (std::exchange(must_reset_, false)) {
     is_resetting_ = true;
@@ -44,33 +45,32 @@ Task<void> KeeperSession::write_out() {
   while (!outbox_.empty()) {
     std::string frames = std::exchange(outbox_, {});
     auto sent = co_await stream_->send_encoded(std::move(frames));
-    if (!sent) co_return;  // converse() finds out too
+    if (!sent) co_return;  // on_end() comes too
   }
   is_writing_ = false;
 }
 
-Task<void> KeeperSession::converse() {
-  while (take_all()) {
-    const Result<size_t> count = co_await stream_->read_more();
-    if (auto noted = stream_->note_read(count); !noted) {
-      end(is_deaf_ ? Error(Code::exhausted, "it does not read what it is told") : noted.error());
-      co_return;
-    }
-  }
+Task<void> KeeperSession::give_up() {
+  if (!gone_) end(Error(Code::exhausted, "it does not read what it is told"));
+  co_return;
 }
 
-// Those messages that have come. False when the conversation is over.
-bool KeeperSession::take_all() {
+void KeeperSession::on_end(Result<void> why) {
+  if (!gone_) end(stream_->end_error(why));
+}
+
+void KeeperSession::on_bytes(Bytes bytes, std::vector<Handle> handles) {
+  if (gone_) return;
+  stream_->take_in(bytes, std::move(handles));
   while (!gone_) {
     auto frame = stream_->next();
-    if (frame && !*frame) return true;
+    if (frame && !*frame) return;
     if (frame) {
       take(std::move(**frame));
     } else {
       end(frame.error());
     }
   }
-  return false;
 }
 
 // Its welcome, or why we cannot speak with it.

@@ -28,7 +28,7 @@ class KeeperUser {
   ~KeeperUser() = default;
 };
 
-class KeeperSession {
+class KeeperSession final : private ByteTaker {
  public:
   // A keeper that was started, or one whose socket was connected to; `path` is that socket.
   KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
@@ -55,12 +55,16 @@ class KeeperSession {
   // Nothing of it runs any more; then it may be destroyed.
   bool over() const { return strands_.size() == 0; }
   // Breaks the conversation off; the keeper lingers.
-  void leave() { strands_.cancel(); }
+  void leave() {
+    gone_ = true;
+    strands_.cancel();
+  }
   Scope& strands() { return strands_; }
 
  private:
-  Task<void> converse();
-  bool take_all();
+  void on_bytes(Bytes bytes, std::vector<Handle> handles) override;
+  void on_end(Result<void> why) override;
+  Task<void> give_up();
   void take(KeeperFrame frame);
   void take_first(const KeeperFrame& frame);
   Task<void> say_hello(uint32_t highest);

@@ -54,7 +54,7 @@ void KeeperStream::make_room(size_t wanted) {
 }
 
 Stream::Read KeeperStream::read_more() {
-  have_ = received_.size() - used_;
+  have_ = static_cast<uint32_t>(unused_bytes());
   make_room(wanted().value_or(kHeaderBytes));
   return stream_->read(as_mutable_bytes(received_).subspan(have_), &handles_);
 }
@@ -63,11 +63,8 @@ Result<void> KeeperStream::note_read(const Result<size_t>& count) {
   const size_t room = received_.size() - have_;
   received_.resize(have_ + count.value_or(0));
   if (!count) return fail(count.error());
-  if (*count == 0 && have_ == 0) return fail(Code::unavailable, "the other end has closed");
-  if (*count == 0) return fail(Code::unavailable, "the other end closed within a message");
-  if (handles_.size() > 2 * kMaxKeeperHandles)
-    return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
-  if (*count == room) room_ = std::min(2 * room, kMostRoom);
+  if (*count == 0) return fail(end_error({}));
+  if (*count == room) room_ = static_cast<uint32_t>(std::min(2 * room, kMostRoom));
   return {};
 }
 
@@ -91,16 +88,34 @@ Result<KeeperFrame> KeeperStream::take_frame(size_t size) {
   KeeperFrame frame;
   frame.kind = static_cast<KeeperMessage>(load_le<uint16_t>(header + 4));
   frame.body.assign(received_, used_ + kHeaderBytes, size - kHeaderBytes);
-  used_ += size;
+  used_ += static_cast<uint32_t>(size);
   const auto last = handles_.begin() + static_cast<ptrdiff_t>(handles);
   frame.handles.assign(std::make_move_iterator(handles_.begin()), std::make_move_iterator(last));
   handles_.erase(handles_.begin(), last);
   if (handles_.empty()) std::vector<Handle>().swap(handles_);
+  if (used_ == received_.size()) {
+    std::string().swap(received_);
+    used_ = 0;
+  }
   return frame;
+}
+
+void KeeperStream::take_in(Bytes bytes, std::vector<Handle> handles) {
+  received_.erase(0, std::exchange(used_, 0));
+  received_ += as_text(bytes);
+  std::ranges::move(handles, std::back_inserter(handles_));
+}
+
+Error KeeperStream::end_error(const Result<void>& why) const {
+  if (!why) return why.error();
+  if (unused_bytes() == 0) return {Code::unavailable, "the other end has closed"};
+  return {Code::unavailable, "the other end closed within a message"};
 }
 
 Result<std::optional<KeeperFrame>> KeeperStream::next() {
   TRY(const size_t size, wanted());
+  if (handles_.size() > 2 * kMaxKeeperHandles)
+    return fail(Code::corrupt, "{} handles came that no message claims", handles_.size());
   if (received_.size() - used_ < size) return std::nullopt;
   return take_frame(size);
 }

@@ -66,11 +66,15 @@ class KeeperStream {
 
   // Code::unavailable when the other end has closed.
   Task<Result<KeeperFrame>> receive();
-  // The same in parts, for who waits long and wants one frame for it: what has come as a whole, or
-  // nothing; then read_more() is awaited, and what it gave is told to note_read().
+  // The same in parts: what has come as a whole, or nothing.
   Result<std::optional<KeeperFrame>> next();
   Stream::Read read_more();
   Result<void> note_read(const Result<size_t>& count);
+  // What somebody else has read from it.
+  void take_in(Bytes bytes, std::vector<Handle> handles);
+  size_t unused_bytes() const { return received_.size() - used_; }
+  // Why there is no more, when the stream has ended or broke.
+  Error end_error(const Result<void>& why) const;
 
   // The message is encoded before the first wait. The handles must stay until it is sent.
   Task<Result<void>> send(KeeperMessage kind, const google::protobuf::MessageLite& message,
@@ -89,9 +93,9 @@ class KeeperStream {
   Semaphore sending_{1};
   // Between messages of a quiet stream there is no more than kLeastRoom of it.
   std::string received_;
-  size_t used_ = 0;  // of received_
-  size_t have_ = 0;  // of received_ before the present read
-  size_t room_ = 0;  // for the next read; grows while reads fill it
+  uint32_t used_ = 0;  // of received_
+  uint32_t have_ = 0;  // of received_ before the present read
+  uint32_t room_ = 0;  // for the next read; grows while reads fill it
   std::vector<Handle> handles_;
 };
 

@@ -95,7 +95,7 @@ inline void add_programs(Simulator& sim) {
 }
 
 // That many ranks, with numbers from 0.
-inline keeper::Spawn job(const Kept& kept, const std::string& program, uint32_t ranks) {
+inline keeper::Spawn gang(const Kept& kept, const std::string& program, uint32_t ranks) {
   keeper::Spawn spawn;
   if (kept.simulated) {
     spawn.add_arguments(program);

@@ -4,8 +4,8 @@
 
 namespace tutti {
 
-KeptDirective::KeptDirective(cluster::Directive directive)
-    : bytes_(directive.SerializeAsString()),
+KeptDirective::KeptDirective(AlikePool& pool, cluster::Directive directive)
+    : bytes_(pool, as_bytes(directive.SerializeAsString())),
       epoch_(directive.epoch()),
       revision_(directive.revision()),
       open_(std::make_unique<Open>(std::move(directive))) {}
@@ -13,7 +13,7 @@ KeptDirective::KeptDirective(cluster::Directive directive)
 const KeptDirective::Open& KeptDirective::open() const {
   if (open_ == nullptr) {
     cluster::Directive directive;
-    const bool parsed = directive.ParseFromString(bytes_);
+    const bool parsed = directive.ParseFromString(bytes_.text());
     TUTTI_ASSERT(parsed, "these are bytes of our own making");
     open_ = std::make_unique<Open>(std::move(directive));
   }

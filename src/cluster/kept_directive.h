@@ -1,11 +1,12 @@
 // A directive that a host has for as long as its job runs, and hardly ever looks into: kept as the
-// bytes of the message, a third of what it takes when it is taken apart, and taken apart when
-// somebody asks. A simulation has a million of them.
+// bytes of the message, and taken apart when somebody asks. A simulation has a million of them, all
+// alike.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "base/alike.h"
 #include "cluster/cluster.pb.h"
 #include "cluster/job_layout.h"
 
@@ -14,7 +15,7 @@ namespace tutti {
 class KeptDirective {
  public:
   KeptDirective() = default;
-  explicit KeptDirective(cluster::Directive directive);
+  KeptDirective(AlikePool& pool, cluster::Directive directive);
 
   bool empty() const { return bytes_.empty(); }  // there was none yet
   uint64_t epoch() const { return epoch_; }
@@ -36,7 +37,7 @@ class KeptDirective {
   };
   const Open& open() const;
 
-  std::string bytes_;
+  AlikeBytes bytes_;
   uint64_t epoch_ = 0;
   uint32_t revision_ = 0;
   mutable std::unique_ptr<Open> open_;

@@ -43,7 +43,7 @@ Task<keeper::Exited::Rank> next_exit(Kept& kept) {
 // Ranks 0 and 2 are killed for memory, rank 1 by us.
 Task<void> three_deaths(Kept& kept) {
   ProcessTable& table = static_cast<SimHost&>(kept.world).process_table();
-  keeper::Spawn spawn = job(kept, "sleep", 3);
+  keeper::Spawn spawn = gang(kept, "sleep", 3);
   auto ranks = co_await kept.client->spawn(std::move(spawn));
   REQUIRE_OK(ranks);
   REQUIRE(table.kill_for_memory((*ranks)[0].pid).has_value());

@@ -9,8 +9,7 @@
 namespace tutti {
 namespace {
 
-// A quiet pipe has a small buffer; one that fills it gets more, up to what a pipe holds.
-constexpr size_t kLeastRoom = 64;
+// Of a piece: what a pipe holds, and what is read of it at once.
 constexpr size_t kMostRoom = 64 << 10;
 // Of what waits to be written. Beyond it pipes are not read, and processes wait for the disk.
 constexpr size_t kMostWaiting = 4 << 20;
@@ -19,6 +18,9 @@ constexpr size_t kReadBytes = 256 << 10;
 // Events in one message: small enough for it, enough for most hosts at once.
 constexpr size_t kEventsAtOnce = 1024;
 constexpr std::string_view kFileStart = "output-";
+constexpr const char* kReadersFile = "/readers";
+constexpr uint64_t kMostReadersBytes = 1024;
+constexpr std::string_view kRoot = "root";
 
 void add_piece(std::string& to, uint32_t process, uint8_t stream, Bytes bytes) {
   const size_t start = to.size();
@@ -43,45 +45,83 @@ size_t whole_in(Bytes bytes) {
 
 }  // namespace
 
+Result<void> JobReaders::check(uint64_t job, const std::string& name) const {
+  if (name == kRoot || (!name.empty() && (name == user || name == cluster_owner))) return {};
+  if (user.empty())
+    return fail(Code::denied, "nobody knows whose job {} was; only root may read what it printed",
+                job);
+  return fail(
+      Code::denied,
+      "job {} is {}'s, and you are {}; only {}, root and who runs the head may read what it "
+      "prints",
+      job, user, name, user);
+}
+
+Task<JobReaders> JobReaders::left_in(World& world, std::string folder) {
+  const std::string path = folder + kReadersFile;
+  auto text = co_await read_file(world.disk(), path, kMostReadersBytes);
+  JobReaders readers;
+  if (!text) co_return readers;
+  const size_t first = text->find('\n');
+  const size_t second = first == std::string::npos ? first : text->find('\n', first + 1);
+  if (second == std::string::npos) co_return readers;
+  readers.user = text->substr(0, first);
+  readers.cluster_owner = text->substr(first + 1, second - first - 1);
+  co_return readers;
+}
+
+// One pipe, until it ends.
+class OutputSpool::Pump final : public ByteTaker {
+ public:
+  Pump(OutputSpool& spool, uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe)
+      : spool_(spool), pipe_(std::move(pipe)), process_(process), stream_(stream) {}
+
+  void start(Clock& clock, Scope& strands) { pipe_->serve(*this, strands, &clock); }
+  bool over() const { return over_; }
+  void finish() {
+    if (!over_) on_end({});
+  }
+
+ private:
+  void on_bytes(Bytes bytes, std::vector<Handle>) override { spool_.add(process_, stream_, bytes); }
+  Duration pause() override {
+    const bool full = spool_.outbox_.size() > kMostWaiting && !spool_.broken_;
+    return full ? kDiskPause : Duration::zero();
+  }
+  void on_end(Result<void>) override {
+    over_ = true;
+    spool_.pipe_ended(process_, stream_);
+  }
+
+  OutputSpool& spool_;
+  std::unique_ptr<Stream> pipe_;
+  uint32_t process_;
+  uint8_t stream_;
+  bool over_ = false;
+};
+
 OutputSpool::OutputSpool(World& world, std::string folder)
-    : world_(world), folder_(std::move(folder)) {}
+    : world_(world),
+      folder_(std::move(folder)),
+      life_(static_cast<uint64_t>(world.clock().unix_ns())) {}
+
+OutputSpool::~OutputSpool() = default;
 
 Result<void> OutputSpool::read_from(uint32_t process, uint8_t stream, Handle pipe) {
   TRY(auto adopted, world_.network().adopt(std::move(pipe)));
+  std::erase_if(pumps_, [](const auto& pump) { return pump->over(); });
   ++open_pipes_;
-  strands_.spawn(pump(process, stream, std::move(adopted)));
+  pumps_.push_back(std::make_unique<Pump>(*this, process, stream, std::move(adopted)));
+  pumps_.back()->start(world_.clock(), strands_);
   return {};
 }
 
-Task<void> OutputSpool::pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe) {
-  size_t room = kLeastRoom;
-  auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
-  while (true) {
-    const MutableBytes into(buffer.get(), room);
-    auto count = co_await pipe->read(into);
-    if (!count && count.error().code() == Code::cancelled) break;
-    const size_t size = count.value_or(0);
-    if (size == 0) break;
-    add(process, stream, into.first(size));
-    if (size == room && room < kMostRoom) {
-      room *= 4;
-      buffer = std::make_unique_for_overwrite<std::byte[]>(room);
-    }
-    if (outbox_.size() > kMostWaiting) co_await wait_for_disk();
-  }
+void OutputSpool::pipe_ended(uint32_t process, uint8_t stream) {
   --open_pipes_;
   // A job that prints nothing costs no file.
   if (posted_ != 0) add(process, stream, {});
   if (posted_ == 0) add_piece(silent_ends_, process, stream, {});
   if (finishing_ != nullptr) finishing_->ring();
-}
-
-// With a frame of its own: pump() waits for output nearly all of its life, and there are many.
-Task<void> OutputSpool::wait_for_disk() {
-  while (outbox_.size() > kMostWaiting && !broken_) {
-    auto slept = co_await world_.clock().sleep(kDiskPause);
-    if (!slept) break;
-  }
 }
 
 void OutputSpool::add(uint32_t process, uint8_t stream, Bytes bytes) {
@@ -180,14 +220,21 @@ Task<Result<uint64_t>> OutputSpool::whole_pieces(std::string path) {
   }
 }
 
+Task<Result<void>> OutputSpool::begin_folder() {
+  CO_TRY_DO(co_await world_.disk().make_directories(folder_));
+  const std::string path = folder_ + kReadersFile;
+  const OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
+  CO_TRY(const auto file, co_await world_.disk().open(path, options));
+  const std::string text = fmt::format("{}\n{}\n", readers_.user, readers_.cluster_owner);
+  const Bytes bytes = as_bytes(text);
+  co_return co_await file->write(0, bytes);
+}
+
 Task<Result<void>> OutputSpool::write_piece(std::string bytes) {
   const bool begins = parts_.empty() || parts_.back().file == nullptr ||
                       parts_.back().end - parts_.back().first >= kSpoolFileBytes;
   if (begins) {
-    if (parts_.empty()) {
-      auto made = co_await world_.disk().make_directories(folder_);
-      if (!made) co_return made;
-    }
+    if (parts_.empty()) CO_TRY_DO(co_await begin_folder());
     OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
     const std::string path = file_name(written_);
     auto file = co_await world_.disk().open(path, options);
@@ -216,7 +263,9 @@ Task<void> OutputSpool::finish(Duration patience) {
     if (!woken) break;
   }
   strands_.cancel();
+  for (const auto& pump : pumps_) pump->finish();
   (void)co_await strands_.join();
+  pumps_.clear();
   while (is_writing_) {  // somebody who reads looks for files
     auto woken = co_await alarm.until(kNever);
     if (!woken) break;
@@ -247,6 +296,7 @@ Task<Result<cluster::OutputPiece>> OutputSpool::read(cluster::OutputRequest from
     outbox_ += std::exchange(silent_ends_, {});
     start_writing();
   }
+  if (from.life() != life_) from.set_event(0);
   Alarm alarm(world_.clock());
   followers_.push_back(&alarm);
   Result<void> woken;
@@ -259,6 +309,7 @@ Task<Result<cluster::OutputPiece>> OutputSpool::read(cluster::OutputRequest from
   const uint64_t end = std::min(first + kEventsAtOnce, events_dropped_ + events_.size());
   for (uint64_t i = first; i < end; ++i) *piece.add_events() = events_[i - events_dropped_];
   piece.set_event(end);
+  piece.set_life(life_);
   piece.set_place(from.place());
   if (from.place() < written_ && !parts_.empty()) {
     uint64_t place = std::max(from.place(), parts_.front().first);
@@ -268,6 +319,7 @@ Task<Result<cluster::OutputPiece>> OutputSpool::read(cluster::OutputRequest from
     piece.set_pieces(std::move(*bytes));
   }
   piece.set_over(over_ && piece.pieces().empty() && piece.events().empty());
+  if (piece.over()) piece.set_epoch(last_epoch_);
   co_return piece;
 }
 

@@ -4,7 +4,8 @@
 // A file is a sequence of pieces: u32 process, u8 stream (1 output, 2 error), u24 zero, u32 bytes,
 // then the bytes, all little-endian; an empty piece is the end of that stream. A place in the spool
 // is its number of bytes from the beginning of the job; the oldest file goes when there are more
-// than kSpoolFiles. What became of the processes is kept beside it, in memory only.
+// than kSpoolFiles. What became of the processes is kept beside it, in memory only: places in that
+// are of one life of the spool, and are passed over by another.
 #pragma once
 
 #include <memory>
@@ -24,17 +25,34 @@ constexpr size_t kSpoolFiles = 4;
 // Of the processes of one job on one host, restarts included; the oldest go.
 constexpr size_t kMostSpoolEvents = 1 << 16;
 
+// Who may read what a job prints, beside root. Kept in the file `readers` beside it, a line each.
+struct JobReaders {
+  std::string user;           // whose job it is
+  std::string cluster_owner;  // who runs the head
+
+  // Code::denied, with whose job it is.
+  Result<void> check(uint64_t job, const std::string& name) const;
+  // Of a job whose files are left in this folder; nobody where that is not known.
+  static Task<JobReaders> left_in(World& world, std::string folder);
+};
+
 class OutputSpool {
  public:
   // Of a job that printed here before, files are found again when the first is read or written.
   OutputSpool(World& world, std::string folder);
+  ~OutputSpool();
 
+  // To be told before anybody reads or something is printed.
+  void set_readers(JobReaders readers) { readers_ = std::move(readers); }
+  const JobReaders& readers() const { return readers_; }
   // Takes a pipe and reads it to its end.
   Result<void> read_from(uint32_t process, uint8_t stream, Handle pipe);
   size_t open_pipes() const { return open_pipes_; }
   void note(cluster::ProcessEvent event);
   // Nothing more will come; what is in files can be read.
   void close() { over_ = true; }
+  // The last in which the job was here so far; told to who has read all.
+  void set_last_epoch(uint64_t epoch) { last_epoch_ = epoch; }
   // Gives up pipes that somebody outside of the job still holds, and writes what is left.
   Task<void> finish(Duration patience);
   // Something was printed.
@@ -45,14 +63,15 @@ class OutputSpool {
   Task<Result<cluster::OutputPiece>> read(cluster::OutputRequest from);
 
  private:
-  Task<void> pump(uint32_t process, uint8_t stream, std::unique_ptr<Stream> pipe);
+  class Pump;
+  void pipe_ended(uint32_t process, uint8_t stream);
   void start_writing();
-  Task<void> wait_for_disk();
   Task<void> write_out();
   Task<void> look();
   Task<Result<void>> find_files();
   Task<Result<uint64_t>> whole_pieces(std::string path);
   Task<Result<void>> write_piece(std::string bytes);
+  Task<Result<void>> begin_folder();
   Task<Result<std::string>> read_pieces(uint64_t& place);
   void add(uint32_t process, uint8_t stream, Bytes bytes);
   void ring();
@@ -66,13 +85,17 @@ class OutputSpool {
   };
   World& world_;
   std::string folder_;
+  JobReaders readers_;
   std::vector<Part> parts_;
   std::string outbox_;
   std::string silent_ends_;  // of streams, for the time when there is something to read
   uint64_t posted_ = 0;      // the place after all that was added
   uint64_t written_ = 0;     // and after all that is in files
+  uint64_t life_;            // another one for each spool of a job
+  uint64_t last_epoch_ = 0;
   std::vector<cluster::ProcessEvent> events_;
   uint64_t events_dropped_ = 0;
+  std::vector<std::unique_ptr<Pump>> pumps_;
   size_t open_pipes_ = 0;
   bool found_ = false;  // the files of before
   bool is_writing_ = false;

@@ -75,6 +75,18 @@ struct Bench {
     if (piece) place = piece->place();
     into = piece ? piece->pieces() : "";
   }
+  static Task<void> read_into(Bench& bench, cluster::OutputRequest from,
+                              std::optional<cluster::OutputPiece>& into) {
+    auto piece = co_await bench.spool.read(std::move(from));
+    if (piece) into = std::move(*piece);
+  }
+  cluster::OutputPiece read_piece(const cluster::OutputRequest& from) {
+    std::optional<cluster::OutputPiece> piece;
+    host.scope().spawn(read_into(*this, from, piece));
+    sim.run_for(20ms);
+    REQUIRE(piece.has_value());
+    return *piece;
+  }
   // Everything from the place on, until nothing comes at once.
   std::vector<Piece> read_all(uint64_t& place) {
     std::vector<Piece> all;
@@ -93,6 +105,28 @@ struct Bench {
   OutputSpool spool{host, "/job"};
   bool finished = false;
 };
+
+TEST_CASE("events are told from where they were, in one life; another begins with what it found") {
+  Bench bench;
+  for (uint32_t process = 0; process < 3; ++process) {
+    cluster::ProcessEvent event;
+    event.set_process(process);
+    bench.spool.note(std::move(event));
+  }
+  bench.spool.set_last_epoch(7);
+  bench.spool.close();
+  cluster::OutputRequest from;
+  const cluster::OutputPiece first = bench.read_piece(from);
+  CHECK(first.events_size() == 3);
+  CHECK(!first.over());
+  from.set_event(first.event());
+  from.set_life(first.life());
+  const cluster::OutputPiece rest = bench.read_piece(from);
+  CHECK(rest.over());
+  CHECK(rest.epoch() == 7);
+  from.set_life(first.life() + 1);
+  CHECK(bench.read_piece(from).events_size() == 3);
+}
 
 TEST_CASE("what processes print is kept in order, with who printed it, and the end of it") {
   Bench bench;

@@ -1,6 +1,7 @@
 #include "cluster/placement.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tutti {
 namespace {
@@ -85,7 +86,16 @@ Result<void> Placement::could_hold(const job::Spec& spec) const {
   uint64_t of_others = 0;
   for (NodeId node = 0; node < hosts_.size(); ++node)
     (runs_jobs_of(node, spec.account()) ? there : of_others) += hosts_[node].slots;
-  if (needed <= there) return {};
+  if (needed <= there) {
+    for (const job::Role& role : spec.roles())
+      if (role.kind() != job::Role::SIDECAR) TRY_DO(could_hold_alone(spec, role));
+    if (place_all(spec, Room::ever, nullptr)) return {};
+    return fail(Code::invalid,
+                "the job's roles take {} slots together, and the hosts of the cluster have {}, but "
+                "not where they are needed: its processes cannot be spread over them; ask for "
+                "fewer slots in each process, let hosts join, or start them with more --slots",
+                needed, there);
+  }
   const std::string others =
       of_others == 0 ? ""
                      : fmt::format(" ({} more are of agents that run as another user than {})",
@@ -97,26 +107,55 @@ Result<void> Placement::could_hold(const job::Spec& spec) const {
       needed, there, others);
 }
 
+Result<void> Placement::could_hold_alone(const job::Spec& spec, const job::Role& role) const {
+  const uint32_t each = role.slots();
+  const uint64_t per_host = role.per_host() != 0 ? role.per_host() : ~0U;
+  uint32_t largest = 0;
+  uint64_t hosts = 0;
+  uint64_t fit = 0;
+  for (NodeId node = 1; node < hosts_.size() && fit < role.count(); ++node) {
+    if (!is_known(node) || !runs_jobs_of(node, spec.account())) continue;
+    ++hosts;
+    largest = std::max(largest, hosts_[node].slots);
+    fit += std::min<uint64_t>(per_host, each == 0 ? ~0U : hosts_[node].slots / each);
+  }
+  if (fit >= role.count()) return {};
+  if (largest < each)
+    return fail(Code::invalid,
+                "role '{}' asks for {} slots in each process, and the largest host has {}; ask for "
+                "fewer, or start an agent with --slots {}",
+                role.name(), each, largest, each);
+  const std::string per =
+      role.per_host() == 0 ? "" : fmt::format(", at most {} of them on a host", role.per_host());
+  return fail(Code::invalid,
+              "role '{}' asks for {} processes of {} slots{}, and the {} hosts of the cluster, of "
+              "which the largest has {}, could hold {}; ask for fewer processes{}, or let hosts "
+              "join",
+              role.name(), role.count(), each, per, hosts, largest, fit,
+              role.per_host() == 0 ? " or slots" : ", raise per_host");
+}
+
 bool Placement::is_alive(NodeId node) const { return alive_.contains(node); }
 
-Result<void> Placement::place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
+Result<void> Placement::place_role(const job::Spec& spec, size_t role, Room room,
+                                   const RangeSet& candidates, std::vector<Piece> pieces,
                                    const std::map<NodeId, uint32_t>& staying,
                                    std::map<NodeId, uint32_t>& used, Segments& into) const {
   const job::Role& wanted = spec.roles(static_cast<int>(role));
   const uint32_t each = wanted.slots();
   const uint32_t per_host = wanted.per_host() != 0 ? wanted.per_host() : ~0U;
   size_t piece = 0;
-  const RangeSet& candidates = each == 0 ? alive_ : roomy_;
   for (const RangeSet::Range& range : candidates.ranges()) {
     for (uint64_t number = range.first; number <= range.last; ++number) {
       const auto node = static_cast<NodeId>(number);
       if (node >= hosts_.size() || !runs_jobs_of(node, spec.account())) continue;
       const auto taken = used.find(node);
       const auto stay = staying.find(node);
-      const uint32_t room =
-          free(node) - std::min(free(node), taken == used.end() ? 0 : taken->second);
+      if (room == Room::ever && !is_known(node)) continue;
+      const uint32_t counted = room == Room::ever ? slots(node) : free(node);
+      const uint32_t left = counted - std::min(counted, taken == used.end() ? 0 : taken->second);
       const uint32_t most = per_host - std::min(per_host, stay == staying.end() ? 0 : stay->second);
-      uint32_t fits = each == 0 ? most : std::min(most, room / each);
+      uint32_t fits = each == 0 ? most : std::min(most, left / each);
       while (fits != 0 && piece < pieces.size()) {
         Piece& next = pieces[piece];
         const uint32_t count = std::min(fits, next.count);
@@ -136,14 +175,52 @@ Result<void> Placement::place_role(const job::Spec& spec, size_t role, std::vect
               wanted.count(), wanted.name());
 }
 
-Result<Segments> Placement::place(const job::Spec& spec) {
-  Segments layout;
-  std::map<NodeId, uint32_t> used;
-  for (int role = 0; role < spec.roles_size(); ++role) {
-    if (spec.roles(role).kind() == job::Role::SIDECAR) continue;
-    std::vector<Piece> all = {{0, spec.roles(role).count()}};
-    TRY_DO(place_role(spec, static_cast<size_t>(role), std::move(all), {}, used, layout));
-  }
+RangeSet Placement::hosts_of(const std::string& user) const {
+  RangeSet hosts;
+  for (const auto& [node, owner] : owners_)
+    if (owner == user) hosts.add(node);
+  return hosts;
+}
+
+// In the order in which they are written or, where that leaves no host for a large process, the
+// largest first.
+Result<Segments> Placement::place_all(const job::Spec& spec, Room room,
+                                      const RangeSet* only) const {
+  std::vector<int> order;
+  for (int role = 0; role < spec.roles_size(); ++role)
+    if (spec.roles(role).kind() != job::Role::SIDECAR) order.push_back(role);
+  const auto slots_of = [&](int role) { return spec.roles(role).slots(); };
+  const RangeSet known =
+      room == Room::ever && hosts_.size() > 1 ? RangeSet(1, hosts_.size() - 1) : RangeSet();
+  const auto place_in_order = [&] -> Result<Segments> {
+    Segments layout;
+    std::map<NodeId, uint32_t> used;
+    for (const int role : order) {
+      std::vector<Piece> pieces = {{0, spec.roles(role).count()}};
+      const RangeSet& there = room == Room::ever              ? known
+                              : spec.roles(role).slots() == 0 ? alive_
+                                                              : roomy_;
+      const RangeSet some = only == nullptr ? RangeSet() : there.common(*only);
+      TRY_DO(place_role(spec, static_cast<size_t>(role), room, only == nullptr ? there : some,
+                        std::move(pieces), {}, used, layout));
+    }
+    return layout;
+  };
+  auto layout = place_in_order();
+  if (layout || std::ranges::is_sorted(order, std::greater(), slots_of)) return layout;
+  std::ranges::sort(order, std::greater(),
+                    [&](int role) { return std::pair(slots_of(role), -role); });
+  auto other = place_in_order();
+  if (!other) return layout;
+  std::sort(other->begin(), other->end(), [](const auto& one, const auto& two) {
+    return std::pair(one.role(), one.first()) < std::pair(two.role(), two.first());
+  });
+  return other;
+}
+
+Result<Segments> Placement::place(const job::Spec& spec, Hosts hosts) {
+  const RangeSet theirs = hosts == Hosts::all ? RangeSet() : hosts_of(spec.account());
+  TRY(Segments layout, place_all(spec, Room::now, hosts == Hosts::all ? nullptr : &theirs));
   change(spec, layout, nodes_of(layout), true);
   return layout;
 }
@@ -189,7 +266,8 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
     if (!pieces.empty())
-      placed = place_role(spec, role, std::move(pieces), staying[role], used, next);
+      placed = place_role(spec, role, Room::now, wanted.slots() == 0 ? alive_ : roomy_,
+                          std::move(pieces), staying[role], used, next);
   }
   const Segments& kept = placed ? next : layout;
   change(spec, kept, nodes_of(kept), true);

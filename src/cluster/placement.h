@@ -19,7 +19,9 @@ class Placement {
   bool is_alive(NodeId node) const;
 
   // Takes room for all processes of the spec. Code::exhausted when there is not enough now.
-  Result<Segments> place(const job::Spec& spec);
+  enum class Hosts : uint8_t { all, of_user_alone };
+  Result<Segments> place(const job::Spec& spec, Hosts hosts = Hosts::all);
+  bool has_hosts_of_users() const { return !owners_.empty(); }
   // Moves these processes to hosts that live: a whole layout again.
   Result<Segments> replace(const job::Spec& spec, const Segments& layout,
                            const RangeSet& processes);
@@ -27,7 +29,8 @@ class Placement {
   void take(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
   void give_back(const job::Spec& spec, const Segments& layout, const RangeSet& nodes);
 
-  // Whether all hosts we know that run the user's jobs, alive or not, have slots enough for it.
+  // Whether the hosts we know that run the user's jobs, alive or not, could hold it if they had
+  // nothing else. The error says what to change.
   Result<void> could_hold(const job::Spec& spec) const;
 
   uint32_t slots(NodeId node) const;
@@ -46,11 +49,18 @@ class Placement {
     uint32_t first;
     uint32_t count;
   };
+  // What of a host counts: what is free of those that live, or all of any that is known.
+  enum class Room : uint8_t { now, ever };
   // Beside those of the role that stay where they are, and the slots that are used so far.
-  Result<void> place_role(const job::Spec& spec, size_t role, std::vector<Piece> pieces,
-                          const std::map<NodeId, uint32_t>& staying,
+  Result<void> place_role(const job::Spec& spec, size_t role, Room room, const RangeSet& candidates,
+                          std::vector<Piece> pieces, const std::map<NodeId, uint32_t>& staying,
                           std::map<NodeId, uint32_t>& used, Segments& into) const;
+  Result<Segments> place_all(const job::Spec& spec, Room room, const RangeSet* only) const;
+  // As much of the role as hosts could hold that have nothing else.
+  Result<void> could_hold_alone(const job::Spec& spec, const job::Role& role) const;
+  bool is_known(NodeId node) const { return slots(node) != 0 || alive_.contains(node); }
   bool runs_jobs_of(NodeId node, const std::string& user) const;
+  RangeSet hosts_of(const std::string& user) const;  // that run nobody else's jobs
   // A host is taken out of the sums before it changes, and put back afterwards.
   enum class Count : bool { out, in };
   void count(NodeId node, Count way);

@@ -340,5 +340,68 @@ TEST_CASE("hosts of one user take that user's jobs alone") {
   CHECK(!placement.replace(spec, *layout, RangeSet(0, 1)).has_value());
 }
 
+std::string refusal(const Placement& placement, const job::Spec& spec) {
+  auto held = placement.could_hold(spec);
+  return held ? "" : held.error().message();
+}
+
+TEST_CASE("what no host can ever hold is refused, with what it asks and what there is") {
+  Placement placement = hosts(2, 4);
+  CHECK(refusal(placement, one_role(1, 6)) ==
+        "role 'role1' asks for 6 slots in each process, and the largest host has 4; ask for fewer, "
+        "or start an agent with --slots 6");
+  CHECK(refusal(placement, one_role(3, 1, 1)) ==
+        "role 'role1' asks for 3 processes of 1 slots, at most 1 of them on a host, and the 2 "
+        "hosts of the cluster, of which the largest has 4, could hold 2; ask for fewer processes, "
+        "raise per_host, or let hosts join");
+  CHECK(refusal(placement, one_role(3, 0, 1)).contains("could hold 2"));
+  CHECK(refusal(placement, one_role(2, 3)) == "");
+  job::Spec both = one_role(2, 3);  // leaves one slot on each
+  add_role(both, 1, 2);
+  CHECK(refusal(placement, both).contains("cannot be spread"));
+  // Those that are away, or busy, count: they may come back.
+  placement.set_alive(2, false);
+  REQUIRE(placement.place(one_role(4)).has_value());
+  CHECK(refusal(placement, one_role(2, 4)) == "");
+  placement.set_host(2, 0);  // forgotten
+  CHECK(refusal(placement, one_role(2, 1, 1)).contains("could hold 1"));
+  CHECK(refusal(placement, one_role(2, 0, 1)).contains("could hold 1"));
+}
+
+TEST_CASE("small roles that come first leave a host for a large one") {
+  Placement placement = hosts(1, 4);
+  placement.set_host(2, 1);
+  placement.set_alive(2, true);
+  job::Spec spec = one_role(1, 1);
+  add_role(spec, 1, 4);
+  CHECK(refusal(placement, spec) == "");
+  auto layout = placement.place(spec);
+  REQUIRE(layout.has_value());
+  check_sound(spec, *layout);
+  CHECK(place_of(spec, *layout, 0) == 2);
+  CHECK(place_of(spec, *layout, 1) == 1);
+}
+
+TEST_CASE("who may use no more than what is a user's alone takes nothing else") {
+  Placement placement = hosts(1, 2);
+  CHECK_FALSE(placement.has_hosts_of_users());
+  placement.set_host(2, 2, "ann");
+  placement.set_alive(2, true);
+  CHECK(placement.has_hosts_of_users());
+  constexpr auto kAlone = Placement::Hosts::of_user_alone;
+  job::Spec spec = one_role(3);
+  spec.set_account("ann");
+  CHECK_FALSE(placement.place(spec, kAlone).has_value());
+  CHECK(all_free(placement) == 4);
+  spec = one_role(1);
+  add_role(spec, 2, 0);
+  spec.set_account("ann");
+  auto layout = placement.place(spec, kAlone);
+  REQUIRE(layout.has_value());
+  CHECK(nodes_of(*layout) == RangeSet(2));
+  spec.set_account("bob");
+  CHECK_FALSE(placement.place(spec, kAlone).has_value());
+}
+
 }  // namespace
 }  // namespace tutti

@@ -23,36 +23,27 @@ std::string format_ranks(std::vector<uint32_t> ranks) {
   return text;
 }
 
-namespace {
-
-struct Label {
-  std::string_view role;
-  uint32_t index = 0;
-};
-
-Label label_of(std::string_view text) {
+RankLabel split_label(std::string_view text) {
   const size_t space = text.rfind(' ');
-  Label label{text.substr(0, space), 0};
+  RankLabel label{text.substr(0, space), 0};
   const std::string_view digits = text.substr(space + 1);
-  std::from_chars(digits.data(), digits.data() + digits.size(), label.index);
+  std::from_chars(digits.data(), digits.data() + digits.size(), label.rank);
   return label;
 }
-
-}  // namespace
 
 std::string format_ranks(std::vector<uint32_t> ranks, std::span<const std::string> labels) {
   if (labels.empty()) return format_ranks(std::move(ranks));
   std::ranges::sort(ranks);
   std::string text;
   for (size_t first = 0; first < ranks.size();) {
-    const Label begin = label_of(labels[ranks[first]]);
+    const RankLabel begin = split_label(labels[ranks[first]]);
     size_t last = first;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1 &&
-           label_of(labels[ranks[last + 1]]).role == begin.role)
+           split_label(labels[ranks[last + 1]]).role == begin.role)
       ++last;
     if (first != 0) text += ", ";
-    text += fmt::format("{} {}", begin.role, begin.index);
-    if (last != first) text += fmt::format("-{}", begin.index + (last - first));
+    text += fmt::format("{} {}", begin.role, begin.rank);
+    if (last != first) text += fmt::format("-{}", begin.rank + (last - first));
     first = last + 1;
   }
   return text;

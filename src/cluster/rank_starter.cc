@@ -31,8 +31,13 @@ class Differences {
     options_.environment.reserve(static_cast<size_t>(spawn.environment_size()));
     for (const std::string& setting : spawn.environment()) {
       if (is_ours(key_of(setting))) continue;
-      common_[key_of(setting)] = options_.environment.size();
-      options_.environment.push_back(setting);
+      // What is said later counts: programs would read the first of two.
+      const auto [place, first] = common_.try_emplace(key_of(setting), options_.environment.size());
+      if (first) {
+        options_.environment.push_back(setting);
+      } else {
+        options_.environment[place->second] = setting;
+      }
     }
     arguments_ = options_.arguments.size();
     settings_ = options_.environment.size();
@@ -145,33 +150,36 @@ class Starter {
     spare_number_ = free_number(options_);
   }
 
-  Result<HeldRank> start(const keeper::Spawn::Rank& rank) {
-    HeldRank held;
-    held.name = {rank.spare(), rank.rank()};
-    held.arena = arena_;
+  // Everything but the process.
+  Result<void> prepare(const keeper::Spawn::Rank& rank) {
+    held_ = HeldRank();
+    held_.name = {rank.spare(), rank.rank()};
+    held_.arena = arena_;
     differences_.apply(rank);
     options_.inherit.resize(common_handles_);
-    TRY(Outputs outputs, open_outputs(world_.processes(), spawn_));
-    options_.inherit.insert(options_.inherit.end(), outputs.inherit.begin(), outputs.inherit.end());
-    Handle wait_here;
+    TRY(outputs_, open_outputs(world_.processes(), spawn_));
+    options_.inherit.insert(options_.inherit.end(), outputs_.inherit.begin(),
+                            outputs_.inherit.end());
     if (rank.spare()) {
       TRY(Network::Pair pair, world_.network().pair());
-      held.assignment = std::move(pair.ours);
-      wait_here = std::move(pair.theirs);
-      options_.inherit.push_back({&wait_here, spare_number_});
+      held_.assignment = std::move(pair.ours);
+      wait_here_ = std::move(pair.theirs);
+      options_.inherit.push_back({&wait_here_, spare_number_});
       differences_.set(fmt::format("{}={}", kSpareVariable, spare_number_));
     }
-    TRY_DO(give_page(rank, held));
-    held.started = world_.clock().now();
-    held.epoch = spawn_.epoch();
-    auto process = world_.processes().spawn(options_);
-    if (!process) {
-      if (held.control_offset) arena_->pages->erase(*held.control_offset);
-      return fail(std::move(process).error());
-    }
-    held.process = std::move(*process);
-    held.outputs = std::move(outputs.ours);
-    return held;
+    TRY_DO(give_page(rank, held_));
+    held_.started = world_.clock().now();
+    held_.epoch = spawn_.epoch();
+    return {};
+  }
+  const SpawnOptions& options() const { return options_; }
+  // What it was prepared for has been started, or was not.
+  HeldRank finish(std::unique_ptr<Process> process) {
+    held_.process = std::move(process);
+    held_.outputs = std::move(outputs_.ours);
+    outputs_.theirs.clear();
+    wait_here_ = Handle();
+    return std::move(held_);
   }
 
  private:
@@ -196,7 +204,44 @@ class Starter {
   int control_number_ = 0;
   int heap_number_ = 0;
   int spare_number_ = 0;
+  // Of the one that is prepared.
+  HeldRank held_;
+  Outputs outputs_;
+  Handle wait_here_;
 };
+
+using Starters = std::vector<std::unique_ptr<Starter>>;
+
+// As many of the ranks as there are starters. Into `started` goes what began, also of those where
+// one failed.
+Result<void> start_some(World& world, const keeper::Spawn& spawn, int first, Starters& starters,
+                        std::vector<HeldRank>& started) {
+  std::vector<const SpawnOptions*> options;
+  Result<void> outcome;
+  const auto name_at = [&](size_t index) {
+    const keeper::Spawn::Rank& rank = spawn.ranks(first + static_cast<int>(index));
+    return RankName{rank.spare(), rank.rank()}.text();
+  };
+  for (size_t i = 0; i < starters.size() && outcome; ++i) {
+    auto prepared = starters[i]->prepare(spawn.ranks(first + static_cast<int>(i)));
+    if (!prepared) outcome = fail(prepared.error().context("start " + name_at(i)));
+    options.push_back(&starters[i]->options());
+  }
+  if (!outcome) options.clear();
+  Processes::Spawns spawns = world.processes().spawn_all(options);
+  for (size_t i = 0; i < starters.size(); ++i) {
+    const bool begun = i < spawns.size() && spawns[i];
+    HeldRank held = starters[i]->finish(begun ? std::move(*spawns[i]) : nullptr);
+    if (begun) {
+      started.push_back(std::move(held));
+      continue;
+    }
+    if (held.control_offset) held.arena->pages->erase(*held.control_offset);
+    if (i < spawns.size() && outcome && spawns[i].error().code() != Code::cancelled)
+      outcome = fail(spawns[i].error().context("start " + name_at(i)));
+  }
+  return outcome;
+}
 
 }  // namespace
 
@@ -210,20 +255,21 @@ Result<std::vector<HeldRank>> start_ranks(World& world, const keeper::Spawn& spa
   for (size_t i = 0; i < handles.size(); ++i)
     options.inherit.push_back({&handles[i], spawn.handle_numbers(static_cast<int>(i))});
 
-  Starter starter(world, spawn, arena, heap, std::move(options));
+  const auto count = static_cast<size_t>(spawn.ranks_size());
+  Starters starters;
+  for (size_t i = 0; i < std::min(count, kRanksAtOnce); ++i)
+    starters.push_back(std::make_unique<Starter>(world, spawn, arena, heap, options));
   std::vector<HeldRank> started;
-  started.reserve(static_cast<size_t>(spawn.ranks_size()));
-  for (const keeper::Spawn::Rank& rank : spawn.ranks()) {
-    auto held = starter.start(rank);
-    if (!held) {
-      for (HeldRank& other : started) {
-        (void)other.process->signal(SIGKILL);
-        if (other.control_offset) arena->pages->erase(*other.control_offset);
-      }
-      const RankName name{rank.spare(), rank.rank()};
-      return fail(held.error().context(fmt::format("start {}", name.text())));
+  started.reserve(count);
+  for (size_t first = 0; first < count; first += starters.size()) {
+    starters.resize(std::min(count - first, starters.size()));
+    auto some = start_some(world, spawn, static_cast<int>(first), starters, started);
+    if (some) continue;
+    for (HeldRank& other : started) {
+      (void)other.process->signal(SIGKILL);
+      if (other.control_offset) arena->pages->erase(*other.control_offset);
     }
-    started.push_back(std::move(*held));
+    return fail(std::move(some).error());
   }
   return started;
 }

@@ -21,6 +21,10 @@ constexpr std::string_view kSpareVariable = "TUTTI_SPARE_FD";
 constexpr std::string_view kHeapVariable = "TUTTI_HEAP_FD";
 constexpr std::string_view kHeapArena = "heap";
 
+// Of those that are prepared, and then started together: each has its environment in memory, and
+// both ends of its pipes open.
+constexpr size_t kRanksAtOnce = 16;
+
 // An arena as its keeper holds it. Ranks point to the one with their pages.
 struct HeldArena {
   std::string name;
@@ -37,8 +41,26 @@ struct RankName {
   std::string text() const { return fmt::format("{} {}", spare ? "spare" : "rank", number); }
 };
 
+struct HeldRank;
+
+class RankWatcher {
+ public:
+  virtual void on_rank_exit(HeldRank& held, const Exit& exit) = 0;
+
+ protected:
+  ~RankWatcher() = default;
+};
+
 // A rank as its keeper holds it, from its start until its exit is acknowledged.
-struct HeldRank {
+struct HeldRank final : ExitTaker {
+  // From now on it stays where it is.
+  void start_watching(RankWatcher& by, Scope& strands) {
+    watcher = &by;
+    process->tell_exit(*this, strands);
+  }
+  void on_exit(const Exit& exit) override { watcher->on_rank_exit(*this, exit); }
+
+  RankWatcher* watcher = nullptr;
   RankName name;
   std::unique_ptr<Process> process;
   std::vector<Handle> outputs;  // our ends: output and error pipes, or one terminal, or nothing
@@ -51,6 +73,7 @@ struct HeldRank {
   Instant started{};
   Instant kill_at = kNever;  // when it does not end by itself, having been asked to
   int last_signal_sent = 0;
+  bool outlived_grace = false;
   bool running = true;
 };
 

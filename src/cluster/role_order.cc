@@ -49,15 +49,9 @@ std::vector<RoleIndexes> resolve_needs(const job::Spec& spec) {
   return needs;
 }
 
-struct Waves {
-  std::vector<RoleIndexes> waves;
-  RoleIndexes never;  // roles that need each other, or such a role
-};
-
-// Takes away wave after wave of roles whose needs are met. Sidecars follow others: they are left
-// out.
-Waves find_waves(const job::Spec& spec, const std::vector<RoleIndexes>& needs) {
-  Waves found;
+// Roles that need each other, or such a role: what is left when wave after wave of roles whose
+// needs are met has been taken away. Sidecars follow others: they are left out.
+RoleIndexes never_ready(const job::Spec& spec, const std::vector<RoleIndexes>& needs) {
   std::vector<bool> met(role_count(spec));
   RoleIndexes waiting;
   for (size_t role = 0; role < role_count(spec); ++role) {
@@ -74,10 +68,8 @@ Waves find_waves(const job::Spec& spec, const std::vector<RoleIndexes>& needs) {
     if (wave.empty()) break;
     for (const size_t role : wave) met[role] = true;
     waiting = std::move(later);
-    found.waves.push_back(std::move(wave));
   }
-  found.never = std::move(waiting);
-  return found;
+  return waiting;
 }
 
 }  // namespace
@@ -87,23 +79,9 @@ uint32_t process_count(const job::Spec& spec, size_t role) {
   return role_at(spec, counted).count();
 }
 
-std::vector<RoleIndexes> start_order(const job::Spec& spec) {
-  auto [waves, never] = find_waves(spec, resolve_needs(spec));
-  TUTTI_ASSERT(never.empty(), "check_job() saw that no role needs itself");
-  for (RoleIndexes& wave : waves) {
-    const RoleIndexes leading = wave;
-    for (size_t role = 0; role < role_count(spec); ++role) {
-      if (is_sidecar(spec, role) && std::ranges::binary_search(leading, host_role(spec, role)))
-        wave.push_back(role);
-    }
-    std::ranges::sort(wave);
-  }
-  return std::move(waves);
-}
-
 RoleIndexes needs_cycle(const job::Spec& spec) {
   const std::vector<RoleIndexes> needs = resolve_needs(spec);
-  const RoleIndexes never = find_waves(spec, needs).never;
+  const RoleIndexes never = never_ready(spec, needs);
   if (never.empty()) return {};
   // Each of them needs another of them: whoever follows the needs comes round.
   RoleIndexes trail;

@@ -14,10 +14,6 @@ namespace tutti {
 // How many processes a role has; a sidecar as many as the role it is beside.
 uint32_t process_count(const job::Spec& spec, size_t role);
 
-// Waves of roles: each starts when what its roles need, all in earlier waves, is there. A sidecar
-// is in the wave of the role it is beside.
-std::vector<std::vector<size_t>> start_order(const job::Spec& spec);
-
 // Roles of which each needs the next and the last needs the first; none when there is no such ring.
 std::vector<size_t> needs_cycle(const job::Spec& spec);
 

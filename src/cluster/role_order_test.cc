@@ -11,7 +11,6 @@ namespace tutti {
 namespace {
 
 using Roles = std::vector<size_t>;
-using Waves = std::vector<Roles>;
 
 void add_role(job::Spec& spec, std::string name, const std::vector<std::string>& needs = {}) {
   job::Role& role = *spec.add_roles();
@@ -37,27 +36,6 @@ job::Spec five_roles(job::Strategy strategy) {
   add_sidecar(spec, "shipper", "data");
   add_role(spec, "eval", {"worker", "data", "data"});
   return spec;
-}
-
-TEST_CASE("roles without needs start together") {
-  job::Spec spec;
-  add_role(spec, "a");
-  add_role(spec, "b");
-  CHECK(start_order(spec) == Waves{{0, 1}});
-  CHECK(start_order(job::Spec()).empty());
-}
-
-TEST_CASE("a role starts after all it needs, however the roles are written") {
-  job::Spec spec;
-  add_role(spec, "last", {"middle", "first"});
-  add_role(spec, "middle", {"first"});
-  add_role(spec, "first");
-  add_role(spec, "free");
-  CHECK(start_order(spec) == Waves{{2, 3}, {1}, {0}});
-}
-
-TEST_CASE("sidecars start with their role") {
-  CHECK(start_order(five_roles(job::ONE_FOR_ONE)) == Waves{{1, 3}, {0, 2}, {4}});
 }
 
 TEST_CASE("a sidecar has as many processes as the role it is beside") {

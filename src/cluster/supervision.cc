@@ -79,6 +79,11 @@ std::optional<Duration> RestartBudget::ask(Instant now) {
   return std::exchange(next_delay_, std::min(next_delay_ * 2, longest_delay_));
 }
 
+void RestartBudget::begin_anew() {
+  taken_.clear();
+  next_delay_ = first_delay_;
+}
+
 void RestartBudget::forget_older_than_period(Instant now) {
   if (period_ == 0s) return;
   while (!taken_.empty() && now - taken_.front() >= period_) taken_.pop_front();
@@ -87,12 +92,35 @@ void RestartBudget::forget_older_than_period(Instant now) {
 RestartBudgets::RestartBudgets(const job::Role& role) {
   for (const job::Budget& budget : role.budgets())
     by_class_.emplace(budget.error(), RestartBudget(budget));
+  if (role.budgets().empty()) return;
+  for (const job::Escalation& escalation : role.escalate()) {
+    job::Budget budget = role.budgets(0);  // for its pace
+    budget.set_restarts(escalation.restarts());
+    wider_.push_back({escalation.scope(), escalation.restarts(), RestartBudget(budget)});
+  }
+  std::ranges::sort(wider_, {}, &Wider::scope);
 }
 
-std::optional<Duration> RestartBudgets::ask(job::ErrorClass error, Instant now) {
+std::optional<Restart> RestartBudgets::ask(job::ErrorClass error, Instant now) {
   const auto found = by_class_.find(error);
   if (found == by_class_.end()) return std::nullopt;
-  return found->second.ask(now);
+  if (const auto delay = found->second.ask(now)) return Restart{.delay = *delay};
+  for (Wider& wider : wider_) {
+    const auto delay = wider.budget.ask(now);
+    if (!delay) continue;
+    begin_anew_below(wider.scope);
+    const auto number = static_cast<uint32_t>(wider.budget.taken());
+    return Restart{.delay = *delay, .scope = wider.scope, .number = number, .most = wider.most};
+  }
+  return std::nullopt;
+}
+
+void RestartBudgets::begin_anew() { begin_anew_below(job::JOB); }
+
+void RestartBudgets::begin_anew_below(job::Scope scope) {
+  for (auto& [error, budget] : by_class_) budget.begin_anew();
+  for (Wider& wider : wider_)
+    if (wider.scope < scope) wider.budget.begin_anew();
 }
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/units.h"
 #include "cluster/job.pb.h"
@@ -30,6 +31,9 @@ class RestartBudget {
   // Takes one restart: how long to wait before it; nothing when they are used up. Each wait is
   // twice the one before, until a period has passed without a restart. Time must not go back.
   std::optional<Duration> ask(Instant now);
+  // As if it had never been asked.
+  void begin_anew();
+  size_t taken() const { return taken_.size(); }
 
  private:
   void forget_older_than_period(Instant now);
@@ -42,16 +46,38 @@ class RestartBudget {
   std::deque<Instant> taken_;  // within the period; only the latest when there is no limit
 };
 
-// Those of one role, by class.
+// A restart that is allowed.
+struct Restart {
+  Duration delay{};
+  job::Scope scope = job::PROCESS;
+  uint32_t number = 0;  // of a wider scope: the how-manieth
+  uint32_t most = 0;    // and of how many
+};
+
+// Those of one role: by class, and of the scopes that it escalates to.
 class RestartBudgets {
  public:
   explicit RestartBudgets(const job::Role& role);
 
-  // Nothing for a class that is not restarted.
-  std::optional<Duration> ask(job::ErrorClass error, Instant now);
+  // Nothing for a class that is not restarted at all. When its restarts are used up, the next wider
+  // scope that has one left; what is narrower begins anew then.
+  std::optional<Restart> ask(job::ErrorClass error, Instant now);
+  // Whether failures of that class are restarted, as long as there are restarts.
+  bool restarts(job::ErrorClass error) const { return by_class_.contains(error); }
+  bool escalates() const { return !wider_.empty(); }
+  // All of the job is started again. How often this role was the reason stays known.
+  void begin_anew();
 
  private:
+  struct Wider {
+    job::Scope scope;
+    uint32_t most;
+    RestartBudget budget;
+  };
+  void begin_anew_below(job::Scope scope);
+
   std::map<job::ErrorClass, RestartBudget> by_class_;
+  std::vector<Wider> wider_;  // the narrowest first
 };
 
 }  // namespace tutti

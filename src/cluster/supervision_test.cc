@@ -131,22 +131,51 @@ TEST_CASE("no budget, or one of 0, is no restart") {
   CHECK(!budgets.ask(job::KILLED, at(0s)));
 }
 
+Wait wait_of(const std::optional<Restart>& restart) {
+  return restart ? Wait(restart->delay) : std::nullopt;
+}
+
 TEST_CASE("classes of errors have budgets of their own") {
   RestartBudgets budgets(default_role(job::Role::GANG));
-  CHECK(budgets.ask(job::OUT_OF_MEMORY, at(0s)) == Wait(1s));
+  CHECK(wait_of(budgets.ask(job::OUT_OF_MEMORY, at(0s))) == Wait(1s));
   CHECK(!budgets.ask(job::OUT_OF_MEMORY, at(1s)));
-  CHECK(budgets.ask(job::KILLED, at(2s)) == Wait(1s));
+  CHECK(wait_of(budgets.ask(job::KILLED, at(2s))) == Wait(1s));
   CHECK(!budgets.ask(job::USER_ERROR, at(3s)));
   CHECK(!budgets.ask(job::NONE, at(4s)));
+}
+
+TEST_CASE(
+    "when a class is used up the next wider scope is taken, and what is narrower begins anew") {
+  job::Role role;
+  *role.add_budgets() = budget_of(1, 0s);
+  for (const job::Scope scope : {job::JOB, job::HOST}) {
+    job::Escalation& escalation = *role.add_escalate();
+    escalation.set_scope(scope);
+    escalation.set_restarts(1);
+  }
+  RestartBudgets budgets(role);
+  const auto scopes = [&](int count) {
+    std::vector<int> taken;
+    for (int i = 0; i < count; ++i) {
+      const auto restart = budgets.ask(job::KILLED, at(0s));
+      taken.push_back(restart ? restart->scope : -1);
+    }
+    return taken;
+  };
+  CHECK(scopes(4) == std::vector<int>{job::PROCESS, job::HOST, job::PROCESS, job::JOB});
+  CHECK(scopes(4) == std::vector<int>{job::PROCESS, job::HOST, job::PROCESS, -1});
+  CHECK_FALSE(budgets.ask(job::USER_ERROR, at(0s)));
+  budgets.begin_anew();  // for another role's sake: its own restart of the job stays taken
+  CHECK(scopes(4) == std::vector<int>{job::PROCESS, job::HOST, job::PROCESS, -1});
 }
 
 TEST_CASE("a service is started again whatever its exit") {
   RestartBudgets budgets(default_role(job::Role::SERVICE));
   for (const job::ErrorClass error :
        {job::NONE, job::USER_ERROR, job::KILLED, job::OUT_OF_MEMORY, job::HOST_LOST, job::HANG}) {
-    CHECK(budgets.ask(error, at(0s)) == Wait(500ms));
+    CHECK(wait_of(budgets.ask(error, at(0s))) == Wait(500ms));
     for (int i = 0; i < 100; ++i) CHECK(budgets.ask(error, at(1s)));
-    CHECK(budgets.ask(error, at(2s)) == Wait(30s));
+    CHECK(wait_of(budgets.ask(error, at(2s))) == Wait(30s));
   }
 }
 

@@ -31,8 +31,8 @@ class TreeLink final : public wire::MessageTaker {
   void start() { courier->start(*this, strands); }
   void post(const tree::Envelope& envelope);
   // Ends it; the tree hears of it from ended().
-  void cut(Error why) { strands.cancel(std::move(why)); }
-  bool over() const { return strands.size() == 0; }
+  void cut(Error why) { courier->cut(std::move(why)); }
+  bool over() const { return courier->over() && strands.size() == 0; }
 
   std::unique_ptr<wire::Courier> courier;
   std::unique_ptr<wire::Peer> peer;  // until it is attached
@@ -46,6 +46,7 @@ class TreeLink final : public wire::MessageTaker {
   uint8_t silent_ticks = 0;
   bool upwards = false;
   bool was_silent = false;  // why it was cut
+  bool has_moved = false;   // it said that it hangs in a better place
 
  private:
   Result<void> take(Bytes message) override { return tree_.take(*this, message); }

@@ -48,17 +48,20 @@ wire::ConnectionOptions TreeNode::greeting(const std::string& address) const {
   options.limits.hello_timeout = kHangPatience;
   options.limits.max_message = kMaxTreeMessage;
   options.limits.max_queued = kMaxTreeMessage;
+  options.lowest_version = lowest_version_;
+  options.highest_version = highest_version_;
   return options;
 }
 
-Task<Result<void>> TreeNode::accept(Listener& listener) {
-  while (true) {
-    auto stream = co_await listener.accept();
-    if (!stream) co_return fail(std::move(stream).error());
-    const auto unattached = std::ranges::count(children_, kNobody, &TreeLink::node);
-    if (static_cast<size_t>(unattached) + greeting_ >= kMostUnattached) continue;
-    strands_->spawn(greet_child(std::move(*stream)));
-  }
+void TreeNode::on_connection(std::unique_ptr<Stream> stream) {
+  if (strands_ == nullptr || strands_->cancelled()) return;
+  const auto unattached = std::ranges::count(children_, kNobody, &TreeLink::node);
+  if (static_cast<size_t>(unattached) + greeting_ >= kMostUnattached) return;
+  strands_->spawn(greet_child(std::move(stream)));
+}
+
+void TreeNode::on_accept_failed(const Error& why) {
+  if (strands_ != nullptr) strands_->cancel(why);
 }
 
 Task<void> TreeNode::greet_child(std::unique_ptr<Stream> stream) {
@@ -94,11 +97,13 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   TRY(RangeSet alive, RangeSet::from_pairs(span_of(attach.alive())));
   auto admitted = user_.admit(attach, *link.peer);
   TreeLink* before = admitted ? find_child(*admitted) : nullptr;
-  if (before != nullptr && before->instance != attach.instance())
+  const bool twin = before != nullptr && before->instance != attach.instance();
+  if (twin)
     admitted = fail(Code::exists,
                     "another agent hangs here as node {}; two hosts must not have one name, and an "
                     "agent that was restarted gets its place when the old one is gone",
                     *admitted);
+  if (twin) user_.on_twin({before->node, attach.instance(), link.peer->identity.name, {}});
   if (admitted && numbered() && *admitted <= node_)
     admitted = fail(Code::invalid, "node {} does not hang below node {}", *admitted, node_);
   if (admitted && !alive.empty() && alive.front() < *admitted)
@@ -120,6 +125,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   link.node = *admitted;
   link.instance = attach.instance();
   link.alive = alive;
+  const TreeUser::Child child{link.node, link.instance, link.peer->identity.name, attach.about()};
   link.peer.reset();
   std::ranges::stable_sort(children_, {}, &TreeLink::node);
   for (Orphans& orphans : orphans_) orphans.nodes.remove(alive);
@@ -129,7 +135,25 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   *envelope.mutable_welcome() = welcome_for(link.node);
   link.post(envelope);
   tell_losses(link);
+  user_.on_child(child);
   return {};
+}
+
+bool TreeNode::has_child(NodeId node, uint64_t instance) const {
+  const TreeLink* child = find_child(node);
+  return child != nullptr && child->instance == instance;
+}
+
+// It leaves when it hears of it; until then it is nobody, and whatever it says ends the connection.
+void TreeNode::expel(NodeId node, uint64_t instance, const Error& why) {
+  if (!has_child(node, instance)) return;
+  TreeLink& child = *find_child(node);
+  TUTTI_LOG(warn, "expelled a child", {{"node", node}, {"why", why.text()}});
+  child.node = kNobody;
+  RangeSet gone = std::exchange(child.alive, {});
+  child.post(refusal(why));
+  std::ranges::stable_sort(children_, {}, &TreeLink::node);
+  drop_alive(std::move(gone));
 }
 
 // Where we may hang, best first.
@@ -239,7 +263,7 @@ Task<Result<void>> TreeNode::hang_below(tree::Place place) {
                                                wire::Side::connecting, greeting(place.address()));
   if (!greeted) co_return fail(std::move(greeted).error());
 
-  Proposal proposal{.told = alive_, .answered = {}, .answer = {}};
+  Proposal proposal{.told = alive_.minus(moved()), .answered = {}, .answer = {}};
   auto link = std::make_unique<TreeLink>(*this, std::move(*greeted));
   TreeLink& proposed = *link;
   proposed.upwards = true;
@@ -252,7 +276,7 @@ Task<Result<void>> TreeNode::hang_below(tree::Place place) {
   tree::Attach& attach = *envelope.mutable_attach();
   attach.set_node(node_);
   attach.set_instance(instance_);
-  for (const uint32_t end : alive_.pairs()) attach.add_alive(end);
+  for (const uint32_t end : proposal.told.pairs()) attach.add_alive(end);
   attach.set_about(about_);
   proposed.post(envelope);
   Task<Result<void>> answer = wait_for(proposal.answered);
@@ -263,6 +287,15 @@ Task<Result<void>> TreeNode::hang_below(tree::Place place) {
   co_return waited;
 }
 
+// Who has left us for a better place, and lives below nobody here.
+RangeSet TreeNode::moved() const {
+  RangeSet nodes;
+  for (const Orphans& orphans : orphans_)
+    if (orphans.moved) nodes.add(orphans.nodes);
+  for (const auto& child : children_) nodes.remove(child->alive);
+  return nodes;
+}
+
 // The link that was proposed is our parent from now on.
 void TreeNode::hang_on(TreeLink& link) {
   const auto place = std::ranges::find(ended_, &link, &std::unique_ptr<TreeLink>::get);
@@ -270,11 +303,15 @@ void TreeNode::hang_on(TreeLink& link) {
   ended_.erase(place);
   Proposal& proposal = *std::exchange(link.proposal, nullptr);
   if (up_ != nullptr) {
+    leave_for(kMoveGrace, true);
     up_->cut(Error(Code::unavailable, "there is a better place"));
     ended_.push_back(std::move(up_));
   }
   up_ = std::move(owned);
   link.peer.reset();
+  // They are above, and whom we hang below has heard of them from themselves.
+  alive_.remove(moved());
+  std::erase_if(orphans_, [](const Orphans& orphans) { return orphans.moved; });
   news_added_ = alive_.minus(proposal.told);
   news_removed_ = proposal.told.minus(alive_);
   if (!news_added_.empty() || !news_removed_.empty()) send_news();
@@ -312,7 +349,7 @@ void TreeNode::miss(TreeLink& link) {
   Duration grace = link.was_silent ? kOrphanGrace : kRestartGrace;
   if (link.back_within > grace) grace = link.back_within;
   if (link.was_silent) nodes.remove(link.node);
-  if (!nodes.empty()) orphans_.push_back({world_.clock().now() + grace, nodes});
+  if (!nodes.empty()) orphans_.push_back({world_.clock().now() + grace, nodes, link.has_moved});
   TUTTI_LOG(info, "lost a node below",
             {{"node", link.node}, {"silent", link.was_silent}, {"below", nodes.size()}});
   if (link.was_silent) drop_alive(RangeSet(link.node));

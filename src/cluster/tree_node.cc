@@ -28,6 +28,8 @@ TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUs
       shape_(options.shape),
       node_(options.node),
       is_head_(options.self.role == wire::Role::head),
+      lowest_version_(options.lowest_version),
+      highest_version_(options.highest_version),
       instance_(world.random().next()),
       address_(std::move(options.address)),
       about_(std::move(options.about)),
@@ -54,7 +56,7 @@ Task<Result<void>> TreeNode::run(Listener& listener) {
 
 void TreeNode::start(Listener& listener, Scope& strands) {
   strands_ = &strands;
-  strands.spawn(accept(listener));
+  listener.serve(*this, strands);
   strands.spawn(work());
 }
 
@@ -194,10 +196,11 @@ void TreeNode::tell_losses(TreeLink& child) {
   if (!missed.empty()) child.post(lost_message(missed));
 }
 
-void TreeNode::leave_for(Duration time) {
+void TreeNode::leave_for(Duration time, bool moved) {
   if (up_ == nullptr) return;
   tree::Envelope envelope;
   envelope.mutable_leaving()->set_back_within_ns(to_ns(time));
+  envelope.mutable_leaving()->set_moved(moved);
   up_->post(envelope);
 }
 

@@ -34,6 +34,9 @@ constexpr int kSilentTicks = 4;
 constexpr Duration kOrphanGrace = 500ms;
 // A connection that closes, where silence would be a dead host, may be an agent that restarts.
 constexpr Duration kRestartGrace = 1500ms;
+// Who has found a better place is back within this time if that dies at once: it is silent for a
+// while, then others are tried.
+constexpr Duration kMoveGrace = 4s;
 // A node that does not hang in its best place looks whether it is free again this often.
 constexpr Duration kBetterPlacePause = 2s;
 
@@ -60,6 +63,15 @@ class TreeUser {
   virtual Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) = 0;
   // Where a node is, as far as we know; empty when we do not.
   virtual std::string address_of(NodeId node) = 0;
+  // An agent hangs below us from now on, or was refused since another does as that node.
+  struct Child {
+    NodeId node;
+    uint64_t instance;  // drawn when it started
+    std::string name;   // as its certificate says
+    std::string about;  // as it said itself
+  };
+  virtual void on_child(const Child& child) { static_cast<void>(child); }
+  virtual void on_twin(const Child& child) { static_cast<void>(child); }
 
  protected:
   ~TreeUser() = default;
@@ -71,13 +83,16 @@ struct TreeOptions {
   std::string address;  // where others reach us
   std::string about;    // to be told to the head
   wire::Identity self;
+  // Of the wire's protocol, that are spoken with neighbours.
+  uint16_t lowest_version = wire::kProtocolVersion;
+  uint16_t highest_version = wire::kProtocolVersion;
   // Where to hang, best first, until the parent says better.
   std::vector<tree::Place> places;
 };
 
 class TreeLink;
 
-class TreeNode {
+class TreeNode final : private ConnectionTaker {
  public:
   TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUser& user);
   ~TreeNode();
@@ -103,17 +118,22 @@ class TreeNode {
   NodeId above() const;
   size_t children() const { return children_.size(); }
   // Nobody shall miss us for that long.
-  void leave_for(Duration time);
+  void leave_for(Duration time, bool moved = false);
   const std::string& about() const { return about_; }
+  uint64_t instance() const { return instance_; }
   const std::string& address() const { return address_; }
   // The addresses of others have changed: those below must know.
   void places_changed();
+  // Whether this very agent hangs below us; and to have it leave.
+  bool has_child(NodeId node, uint64_t instance) const;
+  void expel(NodeId node, uint64_t instance, const Error& why);
 
  private:
   friend class TreeLink;
   struct Orphans {
     Instant until;
     RangeSet nodes;
+    bool moved = false;  // they hang elsewhere, as far as we know
   };
   struct Loss {
     Instant at;
@@ -135,13 +155,15 @@ class TreeNode {
   void send_reports();
 
   // Hanging (tree_links.cc).
-  Task<Result<void>> accept(Listener& listener);
+  void on_connection(std::unique_ptr<Stream> stream) override;
+  void on_accept_failed(const Error& why) override;
   Task<void> greet_child(std::unique_ptr<Stream> stream);
   Task<void> hang();
   Task<Result<void>> hang_below(tree::Place place);
   Result<void> on_attach(TreeLink& link, const tree::Attach& attach);
   Result<void> on_welcome(TreeLink& link, const tree::Welcome& welcome);
   void hang_on(TreeLink& link);
+  RangeSet moved() const;
   void miss(TreeLink& link);
   tree::Welcome welcome_for(NodeId node);
   tree::Welcome places() const;
@@ -165,7 +187,9 @@ class TreeNode {
   TreeShape shape_;
   NodeId node_;
   bool is_head_;
-  bool hanging_ = false;   // a strand looks for a place
+  bool hanging_ = false;  // a strand looks for a place
+  uint16_t lowest_version_;
+  uint16_t highest_version_;
   uint32_t greeting_ = 0;  // neighbours that are not children yet
   uint64_t instance_;
   std::string address_;

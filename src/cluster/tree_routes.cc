@@ -47,6 +47,7 @@ Result<void> TreeNode::take(TreeLink& link, Bytes message) {
     }
     case tree::Envelope::kLeaving:
       link.back_within = Duration(envelope.leaving().back_within_ns());
+      link.has_moved = envelope.leaving().moved();
       return {};
     case tree::Envelope::kParcel: {
       TRY(RangeSet to, RangeSet::from_pairs(span_of(envelope.parcel().to())));

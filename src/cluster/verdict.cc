@@ -91,7 +91,9 @@ void tell_culprit(const GangReport& report, std::span<const RankTail> tails,
   } else {
     text.detail("its last lines:", "none, it printed nothing");
   }
-  if (rank.exit->out_of_memory) {
+  if (!rank.signalled_by.empty()) {
+    text.detail("who killed it:", fmt::format("{}, with `tutti signal`", rank.signalled_by));
+  } else if (rank.exit->out_of_memory) {
     text.detail("who killed it:",
                 "the kernel, which was short of memory, killed it or what it had started");
   } else if (rank.exit->signal == SIGKILL) {
@@ -117,21 +119,24 @@ void tell_others(const GangReport& report, const VerdictOptions& options, Text& 
 
 void tell_ended(const GangReport& report, std::string_view label, const VerdictOptions& options,
                 Text& text) {
-  std::map<int, std::vector<uint32_t>> by_signal;
+  std::map<std::pair<int, bool>, std::vector<uint32_t>> by_signal;
   std::vector<uint32_t> unknown;
   for (const uint32_t rank : report.running) {
     const RankReport& ended = report.ranks[rank];
+    if (rank == report.culprit) continue;  // nobody ends because of itself
     if (!ended.exit) unknown.push_back(rank);
     if (ended.exit && ended.last_signal_sent != 0)
-      by_signal[ended.last_signal_sent].push_back(rank);
+      by_signal[{ended.last_signal_sent, ended.outlived_grace}].push_back(rank);
   }
-  for (const auto& [signal, ranks] : by_signal) {
-    const bool stubborn = signal == SIGKILL && options.grace > 0s;
-    const std::string after = !stubborn ? ""
-                              : report.hurried
-                                  ? ", when a second signal came"
-                                  : fmt::format(", still there {} after being asked to end",
-                                                format_duration(options.grace));
+  for (const auto& [how, ranks] : by_signal) {
+    const auto [signal, outlived_grace] = how;
+    std::string after;
+    if (signal == SIGKILL && report.hurried) {
+      after = ", when a second signal came";
+    } else if (outlived_grace && options.grace > 0s) {
+      after =
+          fmt::format(", still there {} after being asked to end", format_duration(options.grace));
+    }
     text.detail(label, fmt::format("{} ({}{})", format_ranks(ranks, options.labels),
                                    signal_name(signal), after));
   }
@@ -146,6 +151,15 @@ void tell_left(const GangReport& report, Text& text) {
 std::string still_running(const GangReport& report, const VerdictOptions& options) {
   if (report.running.empty()) return "; no rank was running";
   return fmt::format("; {} still ran", format_ranks(report.running, options.labels));
+}
+
+// "preempted by ann, with `tutti kill --notice`, which gave it 30 s"
+std::string preemption_text(const GangReport& report) {
+  std::string text = "preempted";
+  if (!report.ended_by.empty()) text += " by " + report.ended_by;
+  text += ", with `tutti kill --notice`";
+  if (report.notice > 0s) text += ", which gave it " + format_duration(report.notice);
+  return text;
 }
 
 std::string_view end_name(GangEnd end) {
@@ -163,12 +177,13 @@ std::string_view end_name(GangEnd end) {
   return "unknown";
 }
 
-Json ranks_json(const GangReport& report) {
+Json ranks_json(const GangReport& report, std::span<const std::string> labels) {
   Json ranks = Json::array();
   for (uint32_t rank = 0; rank < report.ranks.size(); ++rank) {
     const RankReport& one = report.ranks[rank];
     if (one.pid == 0) continue;
-    Json entry = {{"rank", rank}, {"pid", one.pid}, {"signal_sent", one.last_signal_sent}};
+    Json entry = rank_json(rank, labels);
+    entry.update({{"pid", one.pid}, {"signal_sent", one.last_signal_sent}});
     if (one.exit) {
       entry["code"] = one.exit->code;
       entry["signal"] = one.exit->signal;
@@ -181,6 +196,13 @@ Json ranks_json(const GangReport& report) {
 }
 
 }  // namespace
+
+Json rank_json(uint32_t process, std::span<const std::string> labels) {
+  if (labels.empty()) return {{"rank", process}};
+  const RankLabel label = split_label(labels[process]);
+  return {
+      {"role", label.role}, {"rank", label.rank}, {"name", labels[process]}, {"process", process}};
+}
 
 double rounded_seconds(Duration duration) {
   return static_cast<double>(std::chrono::round<std::chrono::milliseconds>(duration).count()) / 1e3;
@@ -212,10 +234,12 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
                     still_running(report, options));
       break;
     case GangEnd::killed:
-      text.headline("killed by somebody else, with `tutti kill`", still_running(report, options));
+      text.headline(fmt::format("killed by {}, with `tutti kill`",
+                                report.ended_by.empty() ? "somebody else" : report.ended_by),
+                    still_running(report, options));
       break;
     case GangEnd::preempted:
-      text.headline("preempted, with `tutti kill --notice`", still_running(report, options));
+      text.headline(preemption_text(report), still_running(report, options));
       break;
     case GangEnd::output_lost:
     case GangEnd::keeper_lost:
@@ -240,17 +264,26 @@ Json verdict_json(const GangReport& report, std::span<const RankTail> tails,
                {"end", end_name(report.end)},
                {"exit_code", report.exit_code()},
                {"elapsed_s", rounded_seconds(report.elapsed)},
-               {"ranks", ranks_json(report)}};
+               {"ranks", ranks_json(report, labels)}};
   if (report.culprit) {
     const Tail tail = telling_tail(tails[*report.culprit]);
-    json["culprit"] = *report.culprit;
-    if (!labels.empty()) json["culprit_name"] = labels[*report.culprit];
+    const Json culprit = rank_json(*report.culprit, labels);
+    json["culprit"] = culprit["rank"];
+    if (!labels.empty())
+      json.update({{"culprit_role", culprit["role"]},
+                   {"culprit_name", culprit["name"]},
+                   {"culprit_process", *report.culprit}});
     json["how"] = report.ranks[*report.culprit].exit->text();
     json["last_lines"] = tail.lines->lines();
     json["last_lines_of"] = tail.stream;
+    const std::string& by = report.ranks[*report.culprit].signalled_by;
+    if (!by.empty()) json["signalled_by"] = by;
   }
-  if (!report.running.empty()) json["ended_ranks"] = report.running;
+  if (!report.running.empty())
+    json[labels.empty() ? "ended_ranks" : "ended_processes"] = report.running;
   if (report.signal != 0) json["signal"] = report.signal;
+  if (!report.ended_by.empty()) json["ended_by"] = report.ended_by;
+  if (report.notice > 0s) json["notice_s"] = rounded_seconds(report.notice);
   if (report.error) json["error"] = report.error->text();
   if (report.not_ended) json["still_alive"] = report.not_ended->text();
   return json;

@@ -28,6 +28,10 @@ struct VerdictOptions {
 std::string verdict_text(const GangReport& report, std::span<const RankTail> tails,
                          const VerdictOptions& options);
 
+// How events name a process: by its rank or, where there are labels, by its role, the rank within
+// it and the number of the process in the job.
+Json rank_json(uint32_t process, std::span<const std::string> labels);
+
 Json verdict_json(const GangReport& report, std::span<const RankTail> tails,
                   std::span<const std::string> labels = {});
 // To the millisecond: what JSON tells of times, without the noise of binary fractions.

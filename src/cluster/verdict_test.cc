@@ -11,6 +11,11 @@ RankReport ended(Exit exit, uint64_t sequence, int signal_sent = 0) {
   return {
       .pid = 100, .exit = exit, .sequence = sequence, .last_signal_sent = signal_sent, .lived = 1s};
 }
+RankReport killed_after_grace(uint64_t sequence) {
+  RankReport report = ended({.signal = SIGKILL}, sequence, SIGKILL);
+  report.outlived_grace = true;
+  return report;
+}
 
 struct Case {
   GangReport report;
@@ -32,9 +37,8 @@ TEST_CASE("a gang that finished needs no verdict") {
 }
 
 TEST_CASE("a failure names the culprit, its last words, and who was ended because of it") {
-  Case failed(GangEnd::rank_failed,
-              {ended({.signal = SIGTERM}, 3, SIGTERM), ended({.code = 3}, 1),
-               ended({.signal = SIGKILL}, 4, SIGKILL), ended({.code = 1}, 2)});
+  Case failed(GangEnd::rank_failed, {ended({.signal = SIGTERM}, 3, SIGTERM), ended({.code = 3}, 1),
+                                     killed_after_grace(4), ended({.code = 1}, 2)});
   failed.report.culprit = 1;
   failed.report.running = {0, 2, 3};
   failed.tails[1].output.add("step 7", LineEnd::newline);
@@ -51,6 +55,21 @@ TEST_CASE("a failure names the culprit, its last words, and who was ended becaus
   CHECK(json["culprit"] == 1);
   CHECK(json["last_lines"] == Json::array({"ValueError: no"}));
   CHECK(json["exit_code"] == 3);
+}
+
+TEST_CASE("nobody is told as ended because of itself, nor of a grace that it never had") {
+  Case failed(GangEnd::rank_failed,
+              {ended({.signal = SIGKILL}, 1, SIGKILL), ended({.signal = SIGKILL}, 2, SIGKILL)});
+  failed.report.culprit = 0;
+  failed.report.ranks[0].signalled_by = "ann";
+  failed.report.running = {0, 1};
+  CHECK(failed.text() ==
+        "tutti: rank 0 failed first: killed by SIGKILL (killed), after 1.00 s\n"
+        "  its last lines: none, it printed nothing\n"
+        "  who killed it: ann, with `tutti signal`\n"
+        "  ended because of it: rank 1 (SIGKILL)\n"
+        "  elapsed: 1.50 s; exit code 137\n");
+  CHECK(verdict_json(failed.report, failed.tails)["signalled_by"] == "ann");
 }
 
 TEST_CASE("a rank that only printed to standard output is quoted from there") {
@@ -95,6 +114,22 @@ TEST_CASE("a timeout tells who still ran") {
         "  had finished: rank 0\n"
         "  ended: rank 1 (SIGTERM)\n"
         "  elapsed: 1.50 s; exit code 124\n");
+}
+
+TEST_CASE("who killed or preempted a job is named, and the notice that it had") {
+  Case killed(GangEnd::killed, {ended({.signal = SIGTERM}, 1, SIGTERM)});
+  CHECK(killed.text().starts_with("tutti: killed by somebody else, with `tutti kill`"));
+  killed.report.ended_by = "ann";
+  CHECK(killed.text().starts_with("tutti: killed by ann, with `tutti kill`"));
+  Case preempted(GangEnd::preempted, {ended({}, 1)});
+  CHECK(preempted.text().starts_with("tutti: preempted, with `tutti kill --notice`;"));
+  preempted.report.ended_by = "ann";
+  preempted.report.notice = 30s;
+  CHECK(preempted.text().starts_with(
+      "tutti: preempted by ann, with `tutti kill --notice`, which gave it 30"));
+  const Json json = verdict_json(preempted.report, preempted.tails);
+  CHECK(json["ended_by"] == "ann");
+  CHECK(json["notice_s"] == 30);
 }
 
 TEST_CASE("who asked twice is not told of a grace that nobody had") {

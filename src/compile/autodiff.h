@@ -1,8 +1,8 @@
 // Gradients, by reverse accumulation on the graph.
 //
 // The result is an ordinary graph: forward operations, then those of the gradients, each with the
-// user's line of the operation that it is the gradient of. The gradient of a product by its input
-// and that by its weight are separate operations, so that a schedule may part them.
+// user's line of the operation that it is the gradient of. Gradients by inputs and those by weights
+// are separate operations, so that a schedule may part them (gradient_part.h).
 #pragma once
 
 #include <string>

@@ -291,6 +291,42 @@ TEST_CASE("gradients by inputs can be had without those by weights, and the othe
   CHECK(products("gradient/w") == 2);
 }
 
+TEST_CASE("gradients of norms and of the loss come in two parts, of which nobody needs both") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[t=3, e=4], %s: f32[e=4], %b: f32[e=4],
+      %r: f32[e=4], %w: f32[v=5, e=4], %i: i32[t=3]) {
+    %y, %m, %d = layer_norm(%x, %s, %b) {dim="e", epsilon=0.1}
+    %z, %q = rms_norm(%y, %r) {dim="e", epsilon=0.1}
+    %l = linear_cross_entropy(%z, %w, %i) {over="e", vocab="v"}
+    %loss = sum(%l) {dims=["t"]}
+    return %loss as "loss"
+  })");
+  auto both = differentiate(graph, "loss", {"x", "s", "b", "r", "w"});
+  REQUIRE(both.has_value());
+  // Parts of gradients that are left when only some are wanted.
+  const auto parts = [&](const Names& wanted) {
+    Graph some = *both;
+    std::erase_if(some.outputs, [&](const Output& output) {
+      return std::ranges::none_of(
+          wanted, [&](const std::string& name) { return gradient_name(name) == output.name; });
+    });
+    Names left;
+    for (const Node& op : remove_unused(some).ops)
+      if (const auto* part = op.attributes.find<std::string>("part"))
+        left.push_back(fmt::format("{} {}", op_info(op.kind).name, *part));
+    return left;
+  };
+  const Names inputs{"linear_cross_entropy_grad input", "rms_norm_grad input",
+                     "layer_norm_grad input"};
+  CHECK(parts({"x"}) == inputs);
+  CHECK(parts({"w"}) == Names{"linear_cross_entropy_grad weights"});
+  CHECK(parts({"b"}) == Names{inputs[0], inputs[1], "layer_norm_grad weights"});
+  CHECK(parts({"x", "s", "b", "r", "w"}).size() == 6);
+  // Who does not ask for weights gets no operations for them to begin with.
+  auto of_input = differentiate(graph, "loss", {"x"});
+  REQUIRE(of_input.has_value());
+  CHECK(of_input->text().find("weights") == std::string::npos);
+}
+
 TEST_CASE("what has no gradient is told with the user's line") {
   const Graph graph = graph_of(R"(graph g(%x: f32[n=2], %d: f32[n=2]) {
     %y = gelu_grad(%x, %d) {tanh=false} @"mine.py:7"

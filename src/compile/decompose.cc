@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "compile/builder.h"
+#include "compile/gradient_part.h"
 
 namespace tutti {
 namespace {
@@ -190,13 +191,14 @@ struct Decomposition {
       case OpKind::gelu_grad: return {gelu_grad(in[0], in[1], by_tanh)};
       case OpKind::softmax: return softmax();
       case OpKind::layer_norm: return layer_norm();
-      case OpKind::layer_norm_grad: return layer_norm_grad();
+      case OpKind::layer_norm_grad: return in_part(kind, attributes, layer_norm_grad());
       case OpKind::rms_norm: return rms_norm();
-      case OpKind::rms_norm_grad: return rms_norm_grad();
+      case OpKind::rms_norm_grad: return in_part(kind, attributes, rms_norm_grad());
       case OpKind::attention: return attention();
       case OpKind::attention_grad: return attention_grad();
       case OpKind::linear_cross_entropy: return linear_cross_entropy(false);
-      case OpKind::linear_cross_entropy_grad: return linear_cross_entropy(true);
+      case OpKind::linear_cross_entropy_grad:
+        return in_part(kind, attributes, linear_cross_entropy(true));
       case OpKind::squared_norm: return squared_norm();
       case OpKind::adamw: return adamw();
       default: break;

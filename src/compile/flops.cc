@@ -1,5 +1,7 @@
 #include "compile/flops.h"
 
+#include "compile/gradient_part.h"
+
 namespace tutti {
 namespace {
 
@@ -32,7 +34,9 @@ double flops_of(const Graph& graph, const Node& op) {
     case OpKind::linear_cross_entropy:
     case OpKind::linear_cross_entropy_grad: {
       const double once = 2 * elements(graph, op.operands[2]) * elements(graph, op.operands[1]);
-      return op.kind == OpKind::linear_cross_entropy ? once : 2 * once;
+      const bool one =
+          op.kind == OpKind::linear_cross_entropy || op.attributes.find(kPart) != nullptr;
+      return one ? once : 2 * once;
     }
     case OpKind::repeat: return static_cast<double>(repeat_shape(op).count) * flops_of(*op.body);
     default: return 0;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "compile/gradient_part.h"
+
 namespace tutti {
 namespace {
 
@@ -139,23 +141,38 @@ struct Rule {
             wanted[1] ? product(in[0], dy, only_first, in[1]) : Tensor()};
   }
 
+  // The gradient of the input, and those of the weights, each if it is wanted, by an operation of
+  // its own: all results in their order, empty where nobody asked.
+  Tensors parts(OpKind kind, const Tensors& operands, Attributes attributes, size_t results) const {
+    const size_t of_input = *results_of_input(kind);
+    Tensors all(results);
+    const auto make = [&](const char* part, size_t first) {
+      attributes.set(kPart, std::string(part));
+      const Tensors made = b.add(kind, operands, attributes);
+      for (size_t i = 0; i < made.size(); ++i) all[first + i] = made[i];
+    };
+    if (wanted[0]) make(kInputPart, 0);
+    if (wanted[1] || (wanted.size() > 2 && wanted[2])) make(kWeightsPart, of_input);
+    return all;
+  }
+
   Tensors large() const {
     switch (op.kind) {
       case OpKind::matmul: return matmul();
       case OpKind::gelu: return b.add(OpKind::gelu_grad, {in[0], dy}, op.attributes);
       case OpKind::softmax: return {out[0] * (dy - b.sum(dy * out[0], {name("dim")}))};
       case OpKind::layer_norm:
-        return b.add(OpKind::layer_norm_grad, {dy, in[0], in[1], out[1], out[2]},
-                     {{"dim", name("dim")}});
+        return parts(OpKind::layer_norm_grad, {dy, in[0], in[1], out[1], out[2]},
+                     {{"dim", name("dim")}}, 3);
       case OpKind::rms_norm:
-        return b.add(OpKind::rms_norm_grad, {dy, in[0], in[1], out[1]}, {{"dim", name("dim")}});
+        return parts(OpKind::rms_norm_grad, {dy, in[0], in[1], out[1]}, {{"dim", name("dim")}}, 2);
       case OpKind::attention:
         return b.add(OpKind::attention_grad, {dy, in[0], in[1], in[2], out[0], out[1]},
                      op.attributes);
       case OpKind::linear_cross_entropy: {
         const Tensors made =
-            b.add(OpKind::linear_cross_entropy_grad, {in[0], in[1], in[2], dy}, op.attributes);
-        return made.empty() ? Tensors{} : Tensors{made[1], made[2], Tensor()};
+            parts(OpKind::linear_cross_entropy_grad, {in[0], in[1], in[2], dy}, op.attributes, 3);
+        return {made[1], made[2], Tensor()};
       }
       case OpKind::squared_norm: {
         Tensors parts;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compile/gradient_part.h"
 #include "compile/graph.h"
 
 namespace tutti {
@@ -84,6 +85,7 @@ struct Inference {
   Result<Types> attention() const;
   Result<Types> attention_grad() const;
   Result<Types> linear_cross_entropy() const;
+  Result<Types> parted(Types all) const;
   Result<Types> squared_norm() const;
   Result<Types> adamw() const;
   Result<Types> run() const;
@@ -373,8 +375,15 @@ Result<Types> Inference::norm_grad() const {
   const Type affine{in[1].dtype, {over}};
   TRY_DO(want_same(in[2], affine));
   for (const Type& rows : in.subspan(3)) TRY_DO(want_same(rows, in[1].without({over.name})));
-  if (kind == OpKind::layer_norm_grad) return Types{in[1], affine, affine};
-  return Types{in[1], affine};
+  if (kind == OpKind::layer_norm_grad) return parted({in[1], affine, affine});
+  return parted({in[1], affine});
+}
+
+Result<Types> Inference::parted(Types all) const {
+  const Attribute* part = attributes.find(kPart);
+  if (part != nullptr && *part != Attribute(kInputPart) && *part != Attribute(kWeightsPart))
+    return wrong("attribute part is neither \"{}\" nor \"{}\"", kInputPart, kWeightsPart);
+  return in_part(kind, attributes, std::move(all));
 }
 
 Result<Types> Inference::attention() const {
@@ -432,7 +441,7 @@ Result<Types> Inference::linear_cross_entropy() const {
   TRY_DO(want_same(in[2], loss.with(in[2].dtype)));
   if (kind == OpKind::linear_cross_entropy) return Types{loss};
   TRY_DO(want_same(in[3], loss));
-  return Types{loss, x, w};
+  return parted({loss, x, w});
 }
 
 Result<Types> Inference::squared_norm() const {

@@ -2,7 +2,8 @@
 // which have kernels of their own and a reference made of primitives (decompose.h).
 //
 // Results follow from operands and attributes alone (infer.h), except where an operation makes
-// something of nothing: those carry their type ("typed" below).
+// something of nothing: those carry their type ("typed" below). With a {part} an operation has only
+// some of its results (gradient_part.h).
 #pragma once
 
 #include <cstdint>
@@ -73,15 +74,15 @@ enum class OpKind : uint8_t {
   gelu_grad,        // (x, dy) {tanh}
   softmax,          // {dim}
   layer_norm,       // (x, scale, shift) {dim, epsilon}: y, mean, 1/deviation
-  layer_norm_grad,  // (dy, x, scale, mean, 1/deviation) {dim}: dx, dscale, dshift
+  layer_norm_grad,  // (dy, x, scale, mean, 1/deviation) {dim, part}: dx, dscale, dshift
   rms_norm,         // (x, scale) {dim, epsilon}: y, 1/root of mean square
-  rms_norm_grad,    // (dy, x, scale, 1/root) {dim}: dx, dscale
+  rms_norm_grad,    // (dy, x, scale, 1/root) {dim, part}: dx, dscale
   // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials. With a fourth
   // operand, position: keys are a cache, and query i sees those up to position + i.
   attention,
   attention_grad,             // (dout, q, k, v, out, lse) {…}: dq, dk, dv
   linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
-  linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab}: loss, dx, dw
+  linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab, part}: loss, dx, dw
   squared_norm,               // of any number of operands: the sum of squares of all elements
   adamw,  // (weight, first, second, gradient, its scale, rate, step) {…}: the first three anew
   count_

@@ -7,17 +7,26 @@
 
 namespace tutti {
 
+struct TinyGptSizes {
+  int64_t batch = 2;
+  int64_t time = 3;
+  int64_t heads = 2;
+  int64_t head = 2;
+  int64_t vocab = 5;
+  int64_t hidden = 8;
+};
+
 // With its loss.
-inline Graph tiny_gpt(int64_t layers) {
+inline Graph tiny_gpt(int64_t layers, const TinyGptSizes& sizes = {}) {
   Builder b("gpt");
-  const Dim batch{"batch", 2};
-  const Dim time{"time", 3};
-  const Dim embed{"embed", 4};
-  const Dim heads{"heads", 2};
-  const Dim head{"head", 2};
-  const Dim vocab{"vocab", 5};
+  const Dim batch{"batch", sizes.batch};
+  const Dim time{"time", sizes.time};
+  const Dim embed{"embed", sizes.heads * sizes.head};
+  const Dim heads{"heads", sizes.heads};
+  const Dim head{"head", sizes.head};
+  const Dim vocab{"vocab", sizes.vocab};
   const Dim layer{"layer", layers};
-  const Dim hidden{"hidden", 8};
+  const Dim hidden{"hidden", sizes.hidden};
   const auto f32 = [](Dims dims) { return Type{DType::f32, std::move(dims)}; };
   const Tensor tokens = b.input("tokens", {DType::i32, {batch, time}});
   const Tensor targets = b.input("targets", {DType::i32, {batch, time}});

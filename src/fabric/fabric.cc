@@ -534,7 +534,7 @@ Result<void> Fabric::wait_for_end(Pending& pending, Instant deadline) {
       continue;
     }
     // Whoever gives up waiting is still shown here: it is what the rank did last.
-    if (look == spins + 1) flight_.wait_in(pending.waits_in());
+    if (look == spins + 1) pending.note_wait(flight_);
     if (look % kLooksBetweenChecks == 0 || look > spins) TRY_DO(check(pending, deadline));
     if (look <= spins) {
       pause_processor();
@@ -576,7 +576,7 @@ Task<Result<void>> Fabric::wait(World& world, Pending& pending, Instant deadline
 }
 
 Task<Result<void>> Fabric::wait_for_end(World& world, Pending& pending, Instant deadline) {
-  flight_.wait_in(pending.waits_in());
+  pending.note_wait(flight_);
   while (true) {
     const uint32_t seen = bell(options_.slot).load();
     board().parked.store(kParkedForAny);

@@ -48,8 +48,8 @@ class Pending {
   // It failed: nothing of it goes on behind the caller's back when this returns.
   virtual void abandon() {}
   virtual Task<void> abandon(World& world);
-  // As FlightRecord::waiting has it.
-  virtual uint32_t waits_in() const { return kWaitsToJoin; }
+  // Notes what the rank sleeps for.
+  virtual void note_wait(FlightRecorder& flight) const { flight.wait_in(kWaitsToJoin); }
   // Whether it has work of its own to do, of which advance() does a little at a time.
   virtual bool busy() const { return false; }
 
@@ -157,8 +157,6 @@ class Fabric {
   // Of messages between these two, for the transport; and that there will be none any more.
   uint64_t parcel_scope(uint32_t rank) const;
   void refuse_parcels();
-  Result<std::shared_ptr<Parcel>> begin(std::shared_ptr<Parcel> parcel, Bytes from,
-                                        MutableBytes into, const Region& region, Priority priority);
   uint64_t page_epoch() const { return tutti_control_epoch(&page_of(options_.slot)); }
   Error epoch_error() const;
   Transport& transport() { return options_.wiring->transport(); }

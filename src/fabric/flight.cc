@@ -95,6 +95,15 @@ void FlightRecorder::give_up(uint32_t group, const std::string& why) {
   store(record_.groups[group].gave_up, 1U);
 }
 
+void FlightRecorder::wait_for(const FlightParcel& parcel) {
+  if (record_.waiting == kWaitsForParcel &&
+      std::memcmp(&record_.parcel, &parcel, sizeof parcel) == 0)
+    return;
+  wait_in(kWaitsForNothing);
+  record_.parcel = parcel;
+  wait_in(kWaitsForParcel);
+}
+
 uint32_t FlightRecorder::begin(uint32_t group, const Call& call, uint32_t call_number,
                                uint32_t site) {
   const uint32_t number = record_.count + 1 == 0 ? 1 : record_.count + 1;

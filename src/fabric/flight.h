@@ -79,10 +79,25 @@ struct FlightSite {
   char text[128];  // "train.py:41"
 };
 
+enum class ParcelKind : uint8_t { none, send, receive, put, get };
+
+// What the rank does with one other (parcel.h), while it sleeps for it.
+struct FlightParcel {
+  uint64_t tag;
+  uint64_t bytes;
+  int64_t began_ns;
+  uint32_t rank;
+  uint16_t site;
+  ParcelKind kind;
+  uint8_t reserved;
+};
+static_assert(sizeof(FlightParcel) == 32);
+
 constexpr uint32_t kFlightMagic = 0x544C4654;  // "TFLT"
 constexpr uint32_t kFlightLayout = 1;
 constexpr uint32_t kWaitsForNothing = 0;
 constexpr uint32_t kWaitsToJoin = ~0U;
+constexpr uint32_t kWaitsForParcel = ~0U - 1;
 
 struct alignas(64) FlightRecord {
   uint32_t magic;
@@ -94,11 +109,13 @@ struct alignas(64) FlightRecord {
   int32_t pid;
   uint32_t groups_made;
   uint32_t sites_known;
-  uint32_t waiting;  // 1 + the group it sleeps in, kWaitsToJoin, or kWaitsForNothing
+  uint32_t waiting;  // 1 + the group it sleeps in, or one of kWaits…
   uint32_t left;     // not 0: its process took its leave
   uint32_t first;    // calls that were made before this epoch
   uint32_t count;    // calls so far
-  uint32_t reserved[17];
+  uint32_t reserved;
+  FlightParcel parcel;  // of kWaitsForParcel
+  uint64_t reserved_2[4];
   FlightGroup groups[kMostGroups];
   FlightSite sites[kMostSites];
   // What stands before the calls is enough to know what everybody waits for.
@@ -134,6 +151,9 @@ class FlightRecorder {
     if (record_.waiting != where) store(record_.waiting, where);
   }
 
+  void wait_for(const FlightParcel& parcel);
+  int64_t now_ns() const { return to_ns(parking_.coarse_now()); }
+
   // A call was begun; gives its number.
   uint32_t begin(uint32_t group, const Call& call, uint32_t call_number, uint32_t site);
   // It is the first of its group that is not done.
@@ -146,7 +166,6 @@ class FlightRecorder {
     __atomic_store(&field, &value, __ATOMIC_RELEASE);
   }
   FlightCall& slot(uint32_t number) { return record_.calls[(number - 1) % kFlightCalls]; }
-  int64_t now_ns() const { return to_ns(parking_.coarse_now()); }
 
   const Parking& parking_;
   FlightRecord& record_;

@@ -39,6 +39,10 @@ RangeSet ranks_of(const FlightGroup& group) {
   return ranks.size() == group.size ? ranks : RangeSet();
 }
 
+std::string site_of(uint16_t site, const FlightRecord& record) {
+  return site < std::min(record.sites_known, kMostSites) ? text_of(record.sites[site].text) : "";
+}
+
 std::optional<SeenCall> call_of(const FlightCall& call, const FlightRecord& record) {
   if (static_cast<int>(call.kind) >= kCallKinds || !is_reduced(call.type) ||
       call.op > ReduceOp::min || call.phase > FlightPhase::failed ||
@@ -54,8 +58,7 @@ std::optional<SeenCall> call_of(const FlightCall& call, const FlightRecord& reco
                 .phase = call.phase,
                 .began_ns = time_of(call.began_ns),
                 .ended_ns = time_of(call.ended_ns)};
-  if (call.number != 0 && call.site < std::min(record.sites_known, kMostSites))
-    seen.site = text_of(record.sites[call.site].text);
+  if (call.number != 0) seen.site = site_of(call.site, record);
   return seen;
 }
 
@@ -103,6 +106,17 @@ std::string SeenCall::text() const {
   return text;
 }
 
+std::string SeenParcel::text() const {
+  switch (kind) {
+    case ParcelKind::send:
+      return fmt::format("a message of {} bytes to rank {} with tag {}", bytes, rank, tag);
+    case ParcelKind::receive:
+      return fmt::format("a message of {} bytes from rank {} with tag {}", bytes, rank, tag);
+    case ParcelKind::put: return fmt::format("a put of {} bytes to rank {}", bytes, rank);
+    default: return fmt::format("a get of {} bytes from rank {}", bytes, rank);
+  }
+}
+
 bool SeenCall::means_the_same(const SeenCall& other) const {
   const bool own_sizes =
       kind == CallKind::all_gather || kind == CallKind::gather || kind == CallKind::all_to_all;
@@ -133,6 +147,15 @@ Result<SeenFlight> read_flight(Bytes bytes) {
   read_groups(*record, seen);
   if (!seen.joining && record->waiting != kWaitsForNothing && record->waiting <= seen.groups.size())
     seen.waits_in = record->waiting - 1;
+  const FlightParcel& parcel = record->parcel;
+  if (record->waiting == kWaitsForParcel && parcel.kind > ParcelKind::none &&
+      parcel.kind <= ParcelKind::get && parcel.rank < record->world_size)
+    seen.parcel = SeenParcel{.kind = parcel.kind,
+                             .rank = parcel.rank,
+                             .tag = parcel.tag,
+                             .bytes = parcel.bytes,
+                             .began_ns = time_of(parcel.began_ns),
+                             .site = site_of(parcel.site, *record)};
   if (bytes.size() >= sizeof(FlightRecord)) read_calls(*record, seen);
   return seen;
 }

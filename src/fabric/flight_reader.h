@@ -48,6 +48,17 @@ struct SeenGroup {
   SeenCall now;         // the first that is not done, or the last
 };
 
+struct SeenParcel {
+  ParcelKind kind = ParcelKind::none;
+  uint32_t rank = 0;  // with whom
+  uint64_t tag = 0;
+  uint64_t bytes = 0;
+  int64_t began_ns = 0;
+  std::string site;
+  // "a message of 400 bytes from rank 3 with tag 7".
+  std::string text() const;
+};
+
 struct SeenFlight {
   uint64_t epoch = 0;
   uint64_t gang = 0;
@@ -57,6 +68,7 @@ struct SeenFlight {
   bool left = false;
   bool joining = false;              // it sleeps until all have joined
   std::optional<uint32_t> waits_in;  // it sleeps in this one of its groups
+  std::optional<SeenParcel> parcel;  // or for this
   std::vector<SeenGroup> groups;     // of this epoch
   std::vector<SeenCall> calls;       // the last of this epoch, oldest first; none when cut off
   uint64_t earlier_calls = 0;        // of the rank, that are not in `calls`

@@ -7,8 +7,10 @@
 #include <random>
 #include <thread>
 
+#include "base/seeds_test.h"
 #include "fabric/fabric_fixture_test.h"
 #include "fabric/flight_reader.h"
+#include "fabric/parcel.h"
 
 namespace tutti {
 namespace {
@@ -98,6 +100,32 @@ TEST_CASE("a call that is waited in is shown with its phase, until it is done") 
   });
 }
 
+TEST_CASE("a message that is waited for is shown, until it is there") {
+  SharedHost host(2);
+  std::atomic<bool> may_go = false;
+  host.run([&](Fabric& fabric) {
+    std::vector<std::byte> bytes(400);
+    if (fabric.rank() == 1) {
+      while (!may_go) std::this_thread::yield();
+      auto sent = fabric.send({.rank = 0, .tag = 7, .bytes = bytes});
+      REQUIRE(sent.has_value());
+      REQUIRE(fabric.wait(**sent, 60s).has_value());
+      return;
+    }
+    auto came = fabric.receive({.rank = 1, .tag = 7, .into = bytes, .site = "pipe.py:3"});
+    REQUIRE(came.has_value());
+    CHECK_FALSE(fabric.wait(**came, 30ms).has_value());
+    SeenFlight seen = read_of(fabric);
+    REQUIRE(seen.parcel.has_value());
+    CHECK(seen.parcel->text() == "a message of 400 bytes from rank 1 with tag 7");
+    CHECK(seen.parcel->site == "pipe.py:3");
+    CHECK_FALSE(seen.joining);
+    may_go = true;
+    REQUIRE(fabric.wait(**came, 60s).has_value());
+    CHECK_FALSE(read_of(fabric).parcel.has_value());
+  });
+}
+
 TEST_CASE("members of a group are told, also with gaps") {
   on_ranks(6, [](Fabric& fabric) {
     const bool even = fabric.rank() % 2 == 0;
@@ -161,7 +189,7 @@ TEST_CASE("any bytes are read as something that makes sense, or refused") {
   CHECK_FALSE(read_flight(bytes).has_value());
   CHECK_FALSE(read_flight(bytes.first(100)).has_value());
   std::mt19937 random(3);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < static_cast<int>(seeds(300)); ++round) {
     auto* raw = reinterpret_cast<uint8_t*>(record.get());
     for (size_t i = 0; i < sizeof(FlightRecord); ++i)
       raw[i] = static_cast<uint8_t>(round % 3 == 0 ? random() : random() % 3);

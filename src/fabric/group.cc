@@ -24,7 +24,7 @@ class Group::Meeting final : public Pending {
  public:
   explicit Meeting(Group& group) : group_(group) {}
   Result<bool> advance() override { return group_.find_members(); }
-  uint32_t waits_in() const override { return 1 + group_.place_; }
+  void note_wait(FlightRecorder& flight) const override { flight.wait_in(1 + group_.place_); }
   std::string missing() const override {
     std::string ranks;
     for (const uint32_t member : group_.local_)

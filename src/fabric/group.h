@@ -40,7 +40,7 @@ class Operation final : public Pending {
   uint32_t waits_for() const override;
   void abandon() override;
   Task<void> abandon(World& world) override;
-  uint32_t waits_in() const override;
+  void note_wait(FlightRecorder& flight) const override;
   bool busy() const override;
   bool done() const { return phase_ == Phase::done; }
   const Call& call() const { return call_; }

@@ -546,7 +546,7 @@ uint32_t Operation::waits_for() const {
   return 1 + group_.members_[group_.local_[came_]].slot;
 }
 
-uint32_t Operation::waits_in() const { return 1 + group_.place_; }
+void Operation::note_wait(FlightRecorder& flight) const { flight.wait_in(1 + group_.place_); }
 
 bool Operation::busy() const {
   return !group_.pending_.empty() && group_.pending_.front()->phase_ == Phase::copy;

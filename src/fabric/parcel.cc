@@ -20,9 +20,8 @@ std::string name_of(Parcel::What what, uint32_t rank, uint64_t tag) {
     case Parcel::What::send: return fmt::format("rank {} to receive tag {}", rank, tag);
     case Parcel::What::receive: return fmt::format("a message of rank {} with tag {}", rank, tag);
     case Parcel::What::put: return fmt::format("rank {}, to which bytes are put", rank);
-    case Parcel::What::get: return fmt::format("rank {}, from which bytes are got", rank);
+    default: return fmt::format("rank {}, from which bytes are got", rank);
   }
-  return {};
 }
 
 Task<void> refuse_at(Transport& transport, uint32_t rank, Refusal refusal) {
@@ -53,13 +52,25 @@ Parcel::~Parcel() {
   if (staged_) fabric_.heap().free(offset_);
 }
 
-// Nobody uses our memory from here on. One who has begun to copy finds the letter gone, and takes
-// what it copied for nothing.
+// Nobody uses our memory from here on.
 void Parcel::abandon() {
   if (job_ != nullptr && !job_->done()) {
     job_->cancel();
     job_->wait();
   }
+  let_go();
+}
+
+Task<void> Parcel::abandon(World& world) {
+  if (job_ != nullptr && !job_->done()) {
+    job_->cancel();
+    while (!job_->done()) (void)co_await world.clock().sleep(1us);
+  }
+  let_go();
+}
+
+// Of the letter: one who has begun to copy finds it gone, and takes what it copied for nothing.
+void Parcel::let_go() {
   if (letter_ != nullptr && epoch_ == fabric_.epoch() && letter_->number == number_) {
     auto taking = LetterState::taking;  // another may receive it
     if (what_ == What::send) letter_->state.store(LetterState::none);
@@ -69,10 +80,16 @@ void Parcel::abandon() {
   copying_ = false;
 }
 
-Result<void> Parcel::begin(Bytes from, MutableBytes into, const Region& region, Priority priority) {
-  from_ = from;
-  into_ = into;
-  place_ = region.place;
+Result<void> Parcel::begin(const Work& work) {
+  from_ = work.from;
+  into_ = work.into;
+  place_ = work.region.place;
+  noted_ = {.tag = tag_,
+            .bytes = std::max(from_.size(), into_.size()),
+            .began_ns = fabric_.flight_.now_ns(),
+            .rank = rank_,
+            .site = static_cast<uint16_t>(fabric_.flight_.site(work.site)),
+            .kind = what_};
   if (rank_ >= fabric_.world_size())
     return fail(Code::invalid, "there is no rank {} among {}", rank_, fabric_.world_size());
   if (fabric_.world_ == nullptr) return fail(Code::invalid, "join() comes first");
@@ -83,7 +100,7 @@ Result<void> Parcel::begin(Bytes from, MutableBytes into, const Region& region, 
   if (what_ == What::put && place_.loop_count != 0)
     return fail(Code::invalid, "bytes are put to a region that is contiguous");
   if (!fabric_.here(rank_)) {
-    begin_far(priority);
+    begin_far(work.priority);
     return {};
   }
   if (one_sided) {
@@ -122,9 +139,8 @@ void Parcel::begin_far(Priority priority) {
       case What::send: return transport->send(rank, tag, from, priority);
       case What::receive: return transport->receive(rank, tag, into);
       case What::put: return transport->put(rank, place.offset, from, priority);
-      case What::get: break;
+      default: return transport->get(rank, place, into, priority, tag);
     }
-    return transport->get(rank, place, into, priority, tag);
   });
 }
 
@@ -267,34 +283,37 @@ Error Parcel::size_error(uint64_t sent, uint64_t wanted) const {
 
 // The fabric's part.
 
-Result<std::shared_ptr<Parcel>> Fabric::begin(std::shared_ptr<Parcel> parcel, Bytes from,
-                                              MutableBytes into, const Region& region,
-                                              Priority priority) {
-  TRY_DO(parcel->begin(from, into, region, priority));
+Result<std::shared_ptr<Parcel>> Parcel::begun(std::shared_ptr<Parcel> parcel, const Work& work) {
+  TRY_DO(parcel->begin(work));
   TRY_DO(parcel->advance());  // what waits for nobody is done at once
   return parcel;
 }
 
 Result<std::shared_ptr<Parcel>> Fabric::send(const SendOptions& options) {
-  return begin(
-      std::shared_ptr<Parcel>(new Parcel(*this, Parcel::What::send, options.rank, options.tag)),
-      options.bytes, {}, {}, options.priority);
+  std::shared_ptr<Parcel> made(new Parcel(*this, ParcelKind::send, options.rank, options.tag));
+  return Parcel::begun(made,
+                       {.from = options.bytes, .priority = options.priority, .site = options.site});
 }
 
 Result<std::shared_ptr<Parcel>> Fabric::receive(const ReceiveOptions& options) {
-  return begin(
-      std::shared_ptr<Parcel>(new Parcel(*this, Parcel::What::receive, options.rank, options.tag)),
-      {}, options.into, {}, Priority::normal);
+  std::shared_ptr<Parcel> made(new Parcel(*this, ParcelKind::receive, options.rank, options.tag));
+  return Parcel::begun(made, {.into = options.into, .site = options.site});
 }
 
 Result<std::shared_ptr<Parcel>> Fabric::put(const PutOptions& options) {
-  return begin(std::shared_ptr<Parcel>(new Parcel(*this, Parcel::What::put, options.to.rank, 0)),
-               options.bytes, {}, options.to, options.priority);
+  std::shared_ptr<Parcel> made(new Parcel(*this, ParcelKind::put, options.to.rank, 0));
+  return Parcel::begun(made, {.from = options.bytes,
+                              .region = options.to,
+                              .priority = options.priority,
+                              .site = options.site});
 }
 
 Result<std::shared_ptr<Parcel>> Fabric::get(const GetOptions& options) {
-  return begin(std::shared_ptr<Parcel>(new Parcel(*this, Parcel::What::get, options.from.rank, 0)),
-               {}, options.into, options.from, options.priority);
+  std::shared_ptr<Parcel> made(new Parcel(*this, ParcelKind::get, options.from.rank, 0));
+  return Parcel::begun(made, {.into = options.into,
+                              .region = options.from,
+                              .priority = options.priority,
+                              .site = options.site});
 }
 
 Result<void> Fabric::wait(Parcel& parcel, Duration timeout) {

@@ -27,12 +27,14 @@ struct SendOptions {
   uint64_t tag = 0;
   Bytes bytes;                           // none: a notice; they must not change until it is done
   Priority priority = Priority::normal;  // between hosts
+  std::string site = {};                 // where the caller is, for people: "train.py:41"
 };
 
 struct ReceiveOptions {
   uint32_t rank = 0;  // from whom
   uint64_t tag = 0;
   MutableBytes into;  // as many as are sent, or it is an error at both ends
+  std::string site = {};
 };
 
 // Where something lies that a rank shows to others: in its heap, for the epoch.
@@ -45,18 +47,20 @@ struct PutOptions {
   Region to;
   Bytes bytes;  // one after the other
   Priority priority = Priority::normal;
+  std::string site = {};
 };
 
 struct GetOptions {
   Region from;
   MutableBytes into;
   Priority priority = Priority::normal;
+  std::string site = {};
 };
 
 // One of these under way. Whoever drops it before it is done gives it up.
 class Parcel final : public Pending {
  public:
-  enum class What : uint8_t { send, receive, put, get };
+  using What = ParcelKind;
   ~Parcel();
   Parcel(const Parcel&) = delete;
   Parcel& operator=(const Parcel&) = delete;
@@ -64,6 +68,8 @@ class Parcel final : public Pending {
   Result<bool> advance() override;
   std::string missing() const override;
   void abandon() override;
+  Task<void> abandon(World& world) override;
+  void note_wait(FlightRecorder& flight) const override { flight.wait_for(noted_); }
   bool busy() const override { return copying_; }
   bool done() const { return done_; }
 
@@ -71,12 +77,21 @@ class Parcel final : public Pending {
   friend class Fabric;
   Parcel(Fabric& fabric, What what, uint32_t rank, uint64_t tag)
       : fabric_(fabric), what_(what), rank_(rank), tag_(tag), epoch_(fabric.epoch()) {}
-  Result<void> begin(Bytes from, MutableBytes into, const Region& region, Priority priority);
+  struct Work {
+    Bytes from = {};
+    MutableBytes into = {};
+    Region region = {};
+    Priority priority = Priority::normal;
+    const std::string& site;
+  };
+  static Result<std::shared_ptr<Parcel>> begun(std::shared_ptr<Parcel> parcel, const Work& work);
+  Result<void> begin(const Work& work);
   void begin_far(Priority priority);
   Result<void> check_place() const;
   Result<bool> advance_far();
   Result<bool> advance_send();
   bool show();
+  void let_go();
   Result<bool> advance_receive();
   Letter* find_letter() const;
   Result<bool> advance_copy();
@@ -92,6 +107,7 @@ class Parcel final : public Pending {
   Bytes from_;
   MutableBytes into_;
   Strides place_;  // of the region
+  FlightParcel noted_{};
   bool done_ = false;
   // Within the host.
   Letter* letter_ = nullptr;  // that we have shown, or take

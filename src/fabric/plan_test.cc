@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/seeds_test.h"
 #include "fabric/layout_fixture_test.h"
 
 namespace tutti {
@@ -86,7 +87,7 @@ void check_move(const Plan& plan, uint32_t index, uint32_t ranks) {
 
 TEST_CASE("a plan brings every element where it should be, once, between any two layouts") {
   constexpr uint32_t kRanks = 16;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
+  for (uint64_t seed = 0; seed < seeds(1000); ++seed) {
     CAPTURE(seed);
     RandomLayouts random(seed);
     std::vector<Move> moves;

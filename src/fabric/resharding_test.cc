@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/seeds_test.h"
 #include "fabric/fabric_fixture_test.h"
 #include "fabric/layout_fixture_test.h"
 
@@ -57,7 +58,7 @@ void reshard_and_check(Fabric& fabric, Group& group, const std::shared_ptr<const
 TEST_CASE("a reshard leaves what a plain copy of the whole would, for any layouts") {
   constexpr uint32_t kRanks = 6;
   on_ranks(kRanks, [](Fabric& fabric) {
-    for (uint64_t seed = 0; seed < 200; ++seed) {
+    for (uint64_t seed = 0; seed < seeds(200); ++seed) {
       RandomLayouts random(seed);
       std::vector<Move> moves;
       for (uint64_t i = 0; i < random.below(4); ++i) {

@@ -94,6 +94,17 @@ class Finder {
       const auto what = rank.epoch_over ? StuckWait::What::next_epoch : StuckWait::What::joining;
       return add(rank, {what, flight.epoch, 0, FlightPhase::none}, nullptr);
     }
+    if (flight.parcel && (past_ || !rank.epoch_over)) {
+      const uint64_t pair = uint64_t{rank.rank} << 32 | flight.parcel->rank;
+      const size_t place =
+          add(rank, {StuckWait::What::parcel, pair, 0, FlightPhase::none}, nullptr);
+      StuckWait& wait = report_.waits[place];
+      wait.parcel = *flight.parcel;
+      wait.waited_ns = rank.at_ns - flight.parcel->began_ns;
+      members_[place] = RangeSet(rank.rank);
+      members_[place].add(flight.parcel->rank);
+      return place;
+    }
     if (!flight.waits_in || *flight.waits_in >= flight.groups.size()) return {};
     if (!past_ && rank.epoch_over) return {};
     const SeenGroup& group = flight.groups[*flight.waits_in];
@@ -151,6 +162,7 @@ class Finder {
     if (rank == nullptr) return false;
     switch (wait.what) {
       case StuckWait::What::next_epoch: return true;
+      case StuckWait::What::parcel: return rank->rank != wait.parcel.rank;
       case StuckWait::What::joining:
         return rank->flight && rank->flight->epoch == wait.key && !rank->flight->left;
       default: return has_come(group_of(*rank, wait.key), wait.call);

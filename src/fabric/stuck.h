@@ -39,11 +39,12 @@ enum class Doing : uint8_t {
 };
 
 struct StuckWait {
-  enum class What : uint8_t { call, making, joining, next_epoch };
+  enum class What : uint8_t { call, making, joining, next_epoch, parcel };
   What what = What::call;
   std::string group;
   uint64_t key = 0;
-  SeenCall call;     // as one of those that wait has it
+  SeenCall call;  // as one of those that wait has it
+  SeenParcel parcel;
   RangeSet waiting;  // they sleep in it
   RangeSet arrived;  // all members but those that are missing
   RangeSet missing;

@@ -119,6 +119,26 @@ TEST_CASE("a deadlock over two groups is found, with who waits for whom") {
   CHECK(steps[1].wanted.text() == "0-1");
 }
 
+TEST_CASE("messages that wait for each other are a deadlock, and else name who is missing") {
+  const auto receives = [](uint32_t rank, uint32_t from) {
+    RankSeen seen = in_world(rank, 4, FlightPhase::done);
+    seen.flight->parcel =
+        SeenParcel{.kind = ParcelKind::receive, .rank = from, .tag = 7, .began_ns = 2'000};
+    return seen;
+  };
+  const StuckReport round = find_stuck({receives(0, 1), receives(1, 2), receives(2, 0)}, false);
+  CHECK(round.waits.size() == 3);
+  REQUIRE(round.deadlocks.size() == 1);
+  CHECK(round.deadlocks[0].size() == 3);
+  const StuckReport chain =
+      find_stuck({receives(0, 1), receives(1, 2), in_world(2, 4, FlightPhase::done)}, false);
+  CHECK(chain.deadlocks.empty());
+  REQUIRE(chain.waits.size() == 2);
+  CHECK(chain.waits[1].waiting.text() == "1");
+  CHECK(chain.waits[1].missing.text() == "2");
+  CHECK(chain.waits[1].waited_ns == 3'000);
+}
+
 TEST_CASE("a chain of waits that ends is no deadlock") {
   std::vector<RankSeen> ranks;
   ranks.push_back(

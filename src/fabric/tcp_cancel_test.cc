@@ -6,9 +6,15 @@ namespace {
 
 using tcp::kChunkBytes;
 
+// Made once: under a sanitizer that takes longer than to send it.
+std::unique_ptr<std::string> some_bytes(size_t size) {
+  static const std::string all = pattern(12 * kChunkBytes + 5, 1);
+  return std::make_unique<std::string>(all, 0, size);
+}
+
 // Each buffer dies as soon as its call is over.
 Task<Result<void>> send_own(TcpTransport& from, uint32_t to, Tag tag, size_t size) {
-  const auto bytes = std::make_unique<std::string>(pattern(size, 1));
+  const auto bytes = some_bytes(size);
   auto sent = co_await from.send(to, tag, as_bytes(*bytes));
   co_return sent;
 }
@@ -18,7 +24,7 @@ Task<Result<void>> receive_own(TcpTransport& at, uint32_t from, Tag tag, size_t 
   co_return received;
 }
 Task<Result<void>> put_own(TcpTransport& from, uint32_t to, size_t size) {
-  const auto bytes = std::make_unique<std::string>(pattern(size, 1));
+  const auto bytes = some_bytes(size);
   auto done = co_await from.put(to, TcpRanks::kHeap / 2, as_bytes(*bytes));
   co_return done;
 }

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/adamw_panels.h"
+
 namespace tutti {
 namespace {
 
@@ -66,6 +68,62 @@ TEST_CASE("every kernel gives the same bits, in place and elsewhere, at every le
     }
     for (const auto& weights : seen) CHECK(weights == seen[0]);
   }
+}
+
+// A matrix of weights, with a panel of it and one of its transpose.
+struct PackedWeights {
+  std::vector<float> weights, first, second, gradient;
+  std::vector<float> packed[2];
+  std::vector<GemmPanel> panels;
+  int64_t columns;
+
+  PackedWeights(int64_t rows, int64_t width) : columns(width) {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      weights.push_back(normal(random));
+      first.push_back(normal(random));
+      second.push_back(std::abs(normal(random)));
+      gradient.push_back(normal(random));
+    }
+    const MatrixView as_it_is{weights.data(), columns, 1};
+    const MatrixView turned{weights.data(), 1, columns};
+    panels = {{.b = as_it_is, .n = columns, .k = rows, .packed = nullptr},
+              {.b = turned, .n = rows, .k = columns, .packed = nullptr}};
+    for (size_t i = 0; i < 2; ++i) {
+      packed[i].resize(gemm_panel_bytes(panels[i].n, panels[i].k) / sizeof(float) + 1);
+      panels[i].packed = packed[i].data();
+    }
+  }
+  AdamWRows rows() {
+    return {.arrays = {weights.data(), first.data(), second.data(), weights.data(), first.data(),
+                       second.data(), gradient.data(), weights.size()},
+            .columns = columns,
+            .panels = panels};
+  }
+};
+
+TEST_CASE("panels that are written row by row are those of the new weights") {
+  for (const char* name : gemm_kernels()) {
+    CAPTURE(name);
+    use_gemm_kernel(name);
+    for (const int64_t rows : {1, 31, 32, 33, 100, 600})
+      for (const int64_t columns : {1, 17, 96, 530}) {
+        CAPTURE(rows);
+        CAPTURE(columns);
+        PackedWeights trial(rows, columns);
+        PackedWeights expected(rows, columns);
+        const AdamWStep step = adamw_step({}, 3);
+        // From the last rows to the first: their order does not matter.
+        for (int64_t row = (rows - 1) / kRowsToPack * kRowsToPack; row >= 0; row -= kRowsToPack)
+          adamw_update_rows(step, trial.rows(), row);
+        adamw_update_rows_reference(step, expected.rows());
+        CHECK(trial.weights == expected.weights);
+        CHECK(trial.second == expected.second);
+        for (size_t i = 0; i < 2; ++i) CHECK(trial.packed[i] == expected.packed[i]);
+      }
+  }
+  use_gemm_kernel(gemm_kernels().back());
 }
 
 }  // namespace

@@ -55,7 +55,9 @@ const GemmKernel kGemmPortable = {
         [](const Gemm& gemm, const GemmCall& call) {
           const GemmPart part = part_of(gemm, call, 1);
           if (!is_empty(part)) run_by_definition(gemm, part);
-        }};
+        },
+    .panel_bytes = [](int64_t /*n*/, int64_t /*k*/) -> size_t { return 0; },
+    .pack_panel = [](const GemmPanel& /*panel*/, const GemmPanelPart& /*part*/) {}};
 
 int gemm_phases(const Gemm& gemm) { return kernel().phases(gemm); }
 size_t gemm_shared_bytes(const Gemm& gemm) { return kernel().shared_bytes(gemm); }
@@ -64,6 +66,14 @@ size_t gemm_workspace_bytes(const Gemm& gemm) { return kernel().workspace_bytes(
 void gemm(const Gemm& gemm, const GemmCall& call) {
   TUTTI_ASSERT(0 <= call.thread && call.thread < call.threads, "threads are counted from 0");
   kernel().run(gemm, call);
+}
+
+size_t gemm_panel_bytes(int64_t n, int64_t k) { return kernel().panel_bytes(n, k); }
+
+void gemm_pack_panel(const GemmPanel& panel, const GemmPanelPart& part) {
+  TUTTI_ASSERT(part.first_column % kPanelColumns == 0, "parts of panels are whole strips");
+  TUTTI_ASSERT(part.end_k <= panel.k && part.end_column <= panel.n, "parts are within a panel");
+  kernel().pack_panel(panel, part);
 }
 
 void gemm_reference(const Gemm& gemm) {

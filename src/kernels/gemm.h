@@ -40,6 +40,7 @@ struct Gemm {
   int64_t c_row_stride;     // rows of C are contiguous
   bool accumulate = false;  // C is the first term of every sum
   GemmEdge edge;
+  const float* panel = nullptr;  // B, packed before (gemm_panel.h); b is there as well
 };
 
 // One of the threads that multiply together, in one of the phases that the product has. After each

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -34,7 +35,7 @@ constexpr std::byte kStale{0xff};
 
 const GemmKernel& emulated() { return N_EMULATED::kGemm; }
 
-std::vector<float> random_floats(int64_t count, std::mt19937& random) {
+std::vector<float> drawn_floats(int64_t count, std::mt19937& random) {
   std::vector<float> made(static_cast<size_t>(count));
   std::uniform_real_distribution<float> draw(-1, 1);
   for (float& each : made) each = draw(random);
@@ -48,9 +49,9 @@ void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::m
   CAPTURE(k);
   CAPTURE(a_turned);
   CAPTURE(b_turned);
-  const auto a = random_floats(m * k, random);
-  const auto b = random_floats(k * n, random);
-  std::vector<float> expected = random_floats(m * n, random);
+  const auto a = drawn_floats(m * k, random);
+  const auto b = drawn_floats(k * n, random);
+  std::vector<float> expected = drawn_floats(m * n, random);
   std::vector<float> c = expected;
   Gemm gemm{.m = m,
             .n = n,
@@ -63,6 +64,13 @@ void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::m
             .edge = {}};
   gemm_reference(gemm);
   gemm.c = c.data();
+  // One half of the products has B in a panel.
+  std::vector<float> panel(emulated().panel_bytes(n, k) / sizeof(float) + 16, NAN);
+  if (random() % 2 == 0) {
+    float* packed = panel.data() + -reinterpret_cast<uintptr_t>(panel.data()) % 64 / sizeof(float);
+    emulated().pack_panel({gemm.b, n, k, packed}, {0, k, 0, n});
+    gemm.panel = packed;
+  }
   std::vector<std::byte> shared(emulated().shared_bytes(gemm), kStale);
   for (int phase = 0; phase < emulated().phases(gemm); ++phase)
     for (int thread = 0; thread < 2; ++thread) {

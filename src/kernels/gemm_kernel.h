@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/gemm.h"
+#include "kernels/gemm_panel.h"
 
 namespace tutti {
 
@@ -24,6 +25,8 @@ struct GemmKernel {
   size_t (*shared_bytes)(const Gemm& gemm);
   size_t (*workspace_bytes)(const Gemm& gemm);
   void (*run)(const Gemm& gemm, const GemmCall& call);
+  size_t (*panel_bytes)(int64_t n, int64_t k);
+  void (*pack_panel)(const GemmPanel& panel, const GemmPanelPart& part);
 };
 
 // The part of a thread when nothing is shared. The larger side is cut, at multiples of

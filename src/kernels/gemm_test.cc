@@ -10,8 +10,11 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "kernels/gemm_panel.h"
 
 namespace tutti {
 namespace {
@@ -97,6 +100,25 @@ struct Trial {
   }
 };
 
+// A panel of B, packed in parts.
+struct Packed {
+  std::vector<std::byte> room;
+  GemmPanel panel;
+
+  explicit Packed(const Gemm& gemm)
+      : room(gemm_panel_bytes(gemm.n, gemm.k) + 64, kStale),
+        panel{.b = gemm.b, .n = gemm.n, .k = gemm.k, .packed = nullptr} {
+    void* at = room.data();
+    size_t left = room.size();
+    panel.packed = static_cast<float*>(std::align(64, room.size() - 64, at, left));
+    const int64_t k = gemm.k / 3;
+    const int64_t column = std::min(gemm.n, gemm.n / 2 / kPanelColumns * kPanelColumns);
+    gemm_pack_panel(panel, {k, gemm.k, 0, column});
+    gemm_pack_panel(panel, {0, k, 0, gemm.n});
+    gemm_pack_panel(panel, {k, gemm.k, column, gemm.n});
+  }
+};
+
 constexpr Layout kLayouts[] = {Layout::rows, Layout::columns};
 
 void check_shape(int64_t m, int64_t n, int64_t k, std::mt19937& random) {
@@ -159,7 +181,7 @@ TEST_CASE("a product has the bits of the reference when it has several blocks") 
 TEST_CASE("a product of few rows has the bits of the reference, however wide and deep") {
   with_every_kernel([] {
     std::mt19937 random(10);
-    for (int64_t m = 1; m <= 17; ++m) check_shape(m, 4096 / m + 70 + m, 5 + m, random);
+    for (int64_t m = 1; m <= 33; ++m) check_shape(m, 4096 / m + 70 + m, 5 + m, random);
     check_shape(1, 150, 1027, random);
     check_shape(9, 137, 1030, random);
     Trial neither(6, 90, 21, Layout::neither, Layout::columns, true, random);
@@ -182,11 +204,12 @@ TEST_CASE("neither side of a matrix needs to be contiguous") {
 TEST_CASE("without k, C is zero, or as it was") {
   with_every_kernel([] {
     std::mt19937 random(5);
-    for (const bool accumulate : {false, true}) {
-      Trial trial(17, 19, 0, Layout::rows, Layout::rows, accumulate, random);
-      CHECK(trial.agrees(2));
-      CHECK(trial.expected[0] == (accumulate ? trial.before[0] : 0.0F));
-    }
+    for (const int64_t rows : {1, 17, 40})
+      for (const bool accumulate : {false, true}) {
+        Trial trial(rows, 19, 0, Layout::rows, Layout::rows, accumulate, random);
+        CHECK(trial.agrees(2));
+        CHECK(trial.expected[0] == (accumulate ? trial.before[0] : 0.0F));
+      }
   });
 }
 
@@ -271,6 +294,30 @@ TEST_CASE("an edge sees every element once, when it is final") {
   });
 }
 
+TEST_CASE("products have the same bits with a panel, wherever its parts were packed") {
+  std::mt19937 random(8);
+  with_every_kernel([&] {
+    for (const auto& [m, n, k] : {std::tuple{40, 97, 5},
+                                  {33, 131, 40},
+                                  {150, 100, 700},
+                                  {35, 400, 801},
+                                  {7, 200, 30},
+                                  {60, 65, 20},
+                                  {130, 129, 1}})
+      for (const Layout of_a : kLayouts)
+        for (const Layout of_b : {Layout::rows, Layout::columns, Layout::neither}) {
+          CAPTURE(m);
+          CAPTURE(n);
+          CAPTURE(k);
+          CAPTURE(static_cast<int>(of_b));
+          Trial trial(m, n, k, of_a, of_b, k % 2 == 0, random);
+          const Packed packed(trial.gemm);
+          trial.gemm.panel = packed.panel.packed;
+          for (int threads = 1; threads <= 3; ++threads) CHECK(trial.agrees(threads));
+        }
+  });
+}
+
 TEST_CASE("threads take turns, and meet only between phases") {
   std::mt19937 random(9);
   for (const auto& [m, n] : {std::pair{150, 220}, {320, 110}, {40, 30}}) {
@@ -297,7 +344,7 @@ TEST_CASE("threads take turns, and meet only between phases") {
 
 TEST_CASE("a long sum has several rounds") {
   std::mt19937 random(11);
-  Trial trial(17, 97, 125'000, Layout::rows, Layout::rows, true, random);
+  Trial trial(33, 97, 125'000, Layout::rows, Layout::rows, true, random);
   CHECK(gemm_phases(trial.gemm) > 2);
   CHECK(trial.agrees(2));
 }

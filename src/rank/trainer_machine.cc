@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "fabric/heap.h"
+#include "run/cpu_device.h"
 #include "train/machine_peak.h"
 #include "tutti/control_page.h"
 #include "world/real/cache_files.h"
@@ -15,6 +16,7 @@
 #include "world/real/native_compiler.h"
 #include "world/real/pages.h"
 #include "world/real/parking.h"
+#include "world/real/process_memory.h"
 #include "world/real/rank_place.h"
 #include "world/real/thread_team.h"
 
@@ -42,18 +44,10 @@ class OwnMemory final : public TrainerMemory {
     left_ = left_.subspan(bytes);
     return StateTensor{.data = at};
   }
-  Result<std::byte*> scratch(uint64_t bytes) override {
-    scratch_ = Pages();
-    TRY(scratch_, Pages::make(std::max<uint64_t>(bytes, 1)));
-    return scratch_.bytes().data();
-  }
-  void touch_scratch(MutableBytes bytes) override { populate_pages(bytes); }
-  std::optional<uint64_t> available_bytes() override { return available_memory_bytes(); }
 
  private:
   std::list<Pages> pages_;
   MutableBytes left_;
-  Pages scratch_;
 };
 
 class RealTrainerMachine final : public TrainerMachine {
@@ -74,16 +68,20 @@ class RealTrainerMachine final : public TrainerMachine {
     TRY(const Vault vault,
         Vault::open(parking_, heap_->vault(), hash64(std::as_bytes(std::span(owner)))));
     vault_ = vault;
-    in_vault_.emplace(*vault_, own_);
+    in_vault_.emplace(*vault_);
+    control_ = std::move(place.control);
+    const std::byte* page = control_->bytes().data() + place.slot * TUTTI_CONTROL_BYTES;
+    epoch_ = EpochWatch(*reinterpret_cast<const tutti_control_page*>(page), parking_);
     return {};
   }
 
   TrainerHost host() override {
-    return {.team = team_,
-            .compiler = *compiler_,
+    return {.device = device_,
+            .team = team_,
             .clock = parking_,
             .helper = helper_,
-            .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_};
+            .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_,
+            .epoch = epoch_};
   }
   int threads() const override { return team_.threads(); }
   bool has_vault() const override { return in_vault_.has_value(); }
@@ -111,8 +109,12 @@ class RealTrainerMachine final : public TrainerMachine {
   HelperThread helper_;  // before the team, which keeps this thread to a core of its own
   ThreadTeam team_;
   std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
+  RealProcessMemory memory_;
+  CpuDevice device_{team_, *compiler_, memory_};
   RealParking parking_;
   OwnMemory own_;
+  std::unique_ptr<Mapping> control_;  // of a rank: all control pages of the host
+  EpochWatch epoch_;
   std::unique_ptr<Heap> heap_;
   std::optional<Vault> vault_;
   std::optional<VaultMemory> in_vault_;

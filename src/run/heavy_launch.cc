@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "base/assert.h"
-#include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
@@ -13,6 +12,7 @@
 #include "kernels/reduce.h"
 #include "kernels/row_groups.h"
 #include "kernels/share.h"
+#include "run/adamw_launch.h"
 #include "run/pointer.h"
 #include "run/update_launch.h"
 
@@ -26,7 +26,7 @@ constexpr size_t kMostParameters = 128;
 
 class GemmLaunch final : public Launch {
  public:
-  GemmLaunch(const Instruction& instruction, LoopFunction edge)
+  GemmLaunch(const Instruction& instruction, LoopFunction edge, const float* panel)
       : a_(instruction.operands[0]), b_(instruction.operands[1]), c_(instruction.results[0]) {
     const TensorRef& a = instruction.operands[0];
     const TensorRef& b = instruction.operands[1];
@@ -39,7 +39,8 @@ class GemmLaunch final : public Launch {
              .c = nullptr,
              .c_row_stride = c.strides[0],
              .accumulate = instruction.attributes.get<bool>("accumulate"),
-             .edge = {.finish = edge}};
+             .edge = {.finish = edge},
+             .panel = panel};
     for (const TensorRef& ref : instruction.edge) edge_.emplace_back(ref);
     TUTTI_ASSERT(edge_.size() <= kMostParameters, "edges have few parameters");
   }
@@ -402,41 +403,17 @@ std::unique_ptr<Launch> chunks_launch(const Instruction& instruction) {
   });
 }
 
-std::unique_ptr<Launch> adamw_launch(const Instruction& instruction) {
-  const Attributes& attributes = instruction.attributes;
-  AdamW options{.beta1 = attributes.get<double>("beta1"),
-                .beta2 = attributes.get<double>("beta2"),
-                .epsilon = attributes.get<double>("epsilon"),
-                .weight_decay = attributes.get<double>("decay")};
-  const int64_t elements = instruction.operands[0].type.elements();
-  return launch(
-      [options, elements, p = pointers(instruction)](const LaunchCall& call) -> Result<void> {
-        AdamW given = options;
-        given.learning_rate = *p[5].as<const float>(call);
-        const auto step = static_cast<uint64_t>(*p[6].as<const int64_t>(call));
-        const AdamWStep common = adamw_step(given, step, *p[4].as<const float>(call));
-        const Part part = part_of(elements, call.thread, call.threads, 1024);
-        adamw_update(common, {.weights_out = p[7].as<float>(call) + part.first,
-                              .first_out = p[8].as<float>(call) + part.first,
-                              .second_out = p[9].as<float>(call) + part.first,
-                              .weights = p[0].as<const float>(call) + part.first,
-                              .first = p[1].as<const float>(call) + part.first,
-                              .second = p[2].as<const float>(call) + part.first,
-                              .gradient = p[3].as<const float>(call) + part.first,
-                              .elements = static_cast<size_t>(part.end - part.first)});
-        return {};
-      });
-}
-
 }  // namespace
 
-std::unique_ptr<Launch> make_heavy_launch(const Program&, const Instruction& instruction,
-                                          std::span<const LoopFunction> loops) {
+std::unique_ptr<Launch> make_heavy_launch(const Program& program, const Instruction& instruction,
+                                          std::span<const LoopFunction> loops,
+                                          std::span<float* const> panels) {
   switch (instruction.kernel) {
     case Kernel::gemm:
       return std::make_unique<GemmLaunch>(
           instruction,
-          instruction.loops < 0 ? nullptr : loops[static_cast<size_t>(instruction.loops)]);
+          instruction.loops < 0 ? nullptr : loops[static_cast<size_t>(instruction.loops)],
+          instruction.panels.empty() ? nullptr : panels[instruction.panels[0]]);
     case Kernel::attention:
     case Kernel::attention_grad: return AttentionLaunch::make(instruction);
     case Kernel::layer_norm:
@@ -454,7 +431,7 @@ std::unique_ptr<Launch> make_heavy_launch(const Program&, const Instruction& ins
     case Kernel::sum_chunks:
     case Kernel::square_chunks:
     case Kernel::join_chunks: return chunks_launch(instruction);
-    case Kernel::adamw: return adamw_launch(instruction);
+    case Kernel::adamw: return make_adamw_launch(program, instruction, panels);
     default: return nullptr;
   }
 }

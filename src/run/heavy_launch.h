@@ -7,6 +7,7 @@ namespace tutti {
 
 // Nothing if there is no kernel for such operands.
 std::unique_ptr<Launch> make_heavy_launch(const Program& program, const Instruction& instruction,
-                                          std::span<const LoopFunction> loops);
+                                          std::span<const LoopFunction> loops,
+                                          std::span<float* const> panels);
 
 }  // namespace tutti

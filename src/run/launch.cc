@@ -71,13 +71,14 @@ class PlainLaunch final : public Launch {
 }  // namespace
 
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
-                                    std::span<const LoopFunction> loops) {
+                                    std::span<const LoopFunction> loops,
+                                    std::span<float* const> panels) {
   if (instruction.kernel == Kernel::loops) {
     const auto index = static_cast<size_t>(instruction.loops);
     return std::make_unique<LoopLaunch>(program.loops[index], loops[index], instruction.operands,
                                         instruction.results);
   }
-  auto heavy = make_heavy_launch(program, instruction, loops);
+  auto heavy = make_heavy_launch(program, instruction, loops, panels);
   if (heavy != nullptr) return heavy;
   return std::make_unique<PlainLaunch>(program, instruction);
 }

@@ -20,14 +20,14 @@ struct LaunchCall {
   int thread;
   int threads;
   Turns* turns;          // of this phase
-  std::byte* shared;     // workspace of all threads
-  std::byte* workspace;  // of this thread
+  std::byte* shared;     // workspace of all threads, for all phases
+  std::byte* workspace;  // of this thread, for this phase
 };
 
 class Launch {
  public:
   virtual ~Launch() = default;
-  // After each phase the threads meet.
+  // Each begins when all threads are done with the one before.
   virtual int phases() const { return 1; }
   virtual size_t shared_bytes() const { return 0; }
   virtual size_t workspace_bytes() const { return 0; }
@@ -35,8 +35,9 @@ class Launch {
   virtual Result<void> run(const LaunchCall& call) const = 0;
 };
 
-// The program must outlive it.
+// The program and its panels must outlive it; panels are null where kernels do not pack.
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
-                                    std::span<const LoopFunction> loops);
+                                    std::span<const LoopFunction> loops,
+                                    std::span<float* const> panels);
 
 }  // namespace tutti

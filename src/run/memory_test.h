@@ -1,4 +1,4 @@
-// Memory for a program in tests: arrays in, arrays out.
+// A device for tests, and memory for a program: arrays in, arrays out.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,43 @@
 
 #include "compile/interpret.h"
 #include "compile/program/interpret_program.h"
-#include "run/loaded_program.h"
+#include "run/cpu_device.h"
+#include "world/real/native_compiler.h"
 
 namespace tutti {
+
+// What is not written in it shows as what it is not.
+class TestProcessMemory final : public ProcessMemory {
+ public:
+  Result<std::unique_ptr<Mapping>> allocate(uint64_t bytes) override {
+    return std::make_unique<Piece>(bytes);
+  }
+  void populate(MutableBytes) override {}
+  std::optional<uint64_t> available_bytes() override { return available; }
+
+  std::optional<uint64_t> available;
+
+ private:
+  class Piece final : public Mapping {
+   public:
+    explicit Piece(size_t bytes)
+        : Mapping({static_cast<std::byte*>(::operator new(bytes, std::align_val_t(64))), bytes}) {
+      std::memset(bytes_.data(), 0xff, bytes);
+    }
+    ~Piece() override { ::operator delete(bytes_.data(), std::align_val_t(64)); }
+    Piece(const Piece&) = delete;
+    Piece& operator=(const Piece&) = delete;
+  };
+};
+
+// The cpu, with the threads of a team that outlives it.
+struct TestDevice {
+  explicit TestDevice(Team& team) : cpu(team, *compiler, memory) {}
+
+  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestProcessMemory memory;
+  CpuDevice cpu;
+};
 
 class ProgramMemory {
  public:
@@ -38,9 +72,7 @@ class ProgramMemory {
   ProgramMemory(const ProgramMemory&) = delete;
   ProgramMemory& operator=(const ProgramMemory&) = delete;
 
-  const std::vector<std::byte*>& inputs() const { return inputs_; }
-  const std::vector<std::byte*>& outputs() const { return outputs_; }
-  std::byte* arena() const { return arena_; }
+  ProgramCall call() const { return {.inputs = inputs_, .outputs = outputs_, .arena = arena_}; }
   std::vector<Array> results() const {
     std::vector<Array> arrays;
     for (size_t i = 0; i < outputs_.size(); ++i)

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "compile/passes/passes.h"
 #include "compile/program/lower.h"
+#include "compile/program/packing.h"
 
 namespace tutti {
 namespace {
@@ -63,7 +64,7 @@ struct Decoder::Side {
   std::vector<std::unique_ptr<Room>> rooms;
   std::vector<std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  std::byte* arena = nullptr;
+  std::unique_ptr<Mapping> arena;
   int32_t* tokens = nullptr;
   int64_t* positions = nullptr;
   const float* logits = nullptr;
@@ -81,8 +82,7 @@ Decoder::~Decoder() = default;
 
 Result<std::unique_ptr<Decoder>> Decoder::make(const TraceForDecoding& trace,
                                                const FindWeight& weights,
-                                               const DecoderOptions& options, Team& team,
-                                               NativeCompiler& compiler) {
+                                               const DecoderOptions& options, Device& device) {
   if (options.cache.sequences < 1 || options.cache.places < 1 || options.chunk < 1)
     return fail(Code::invalid, "{} sequences of {} places in chunks of {} cannot be decoded",
                 options.cache.sequences, options.cache.places, options.chunk);
@@ -99,7 +99,7 @@ Result<std::unique_ptr<Decoder>> Decoder::make(const TraceForDecoding& trace,
     if (made->step_ != nullptr)
       std::erase_if(model.graph.outputs,
                     [](const Output& output) { return !output.name.starts_with(kCachePrefix); });
-    TRY(side, made->make_side(model, weights, team, compiler));
+    TRY(side, made->make_side(model, weights, device));
     side->time = time;
   }
   return made;
@@ -114,11 +114,12 @@ std::byte* Decoder::cache(const std::string& name, int64_t bytes) {
 }
 
 Result<std::unique_ptr<Decoder::Side>> Decoder::make_side(const Model& model,
-                                                          const FindWeight& weights, Team& team,
-                                                          NativeCompiler& compiler) {
+                                                          const FindWeight& weights,
+                                                          Device& device) {
   auto side = std::make_unique<Side>();
   TRY(Program lowered, lower_to_program(optimize(model.graph)));
-  TRY(side->program, LoadedProgram::make(std::move(lowered), team, compiler));
+  if (options_.keep_packed) choose_packing(lowered, {.constant_states = true});
+  TRY(side->program, device.load(std::move(lowered)));
   const Program& program = side->program->program();
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const Input& input = program.inputs[i];
@@ -150,8 +151,12 @@ Result<std::unique_ptr<Decoder::Side>> Decoder::make_side(const Model& model,
     if (output.name == kLogitsOutput)
       side->logits = reinterpret_cast<const float*>(side->outputs.back());
   }
-  side->arena = side->room(static_cast<int64_t>(side->program->arena_bytes()));
+  TRY(side->arena, device.allocate(std::max<uint64_t>(side->program->arena_bytes(), 1)));
   return side;
+}
+
+int64_t Decoder::panel_bytes() const {
+  return static_cast<int64_t>(step_->program->panel_bytes() + chunk_->program->panel_bytes());
 }
 
 void Decoder::rewind(int64_t sequence, int64_t position) {
@@ -182,7 +187,8 @@ Result<void> Decoder::run(Side& side, const std::vector<std::span<const int32_t>
     std::ranges::copy(tokens[i], side.tokens + static_cast<int64_t>(i) * side.time);
     if (side.positions != nullptr) side.positions[i] = positions_[i];
   }
-  TRY_DO(side.program->run(side.inputs, side.outputs, side.arena));
+  TRY_DO(side.program->run(
+      {.inputs = side.inputs, .outputs = side.outputs, .arena = side.arena->bytes().data()}));
   for (size_t i = 0; i < tokens.size(); ++i) positions_[i] += std::ssize(tokens[i]);
   return {};
 }

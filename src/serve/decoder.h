@@ -3,7 +3,7 @@
 //
 // Two programs share weights and caches: one takes one token of each sequence and says which might
 // come next, the other takes many and only fills the caches. What it computes has the bits of the
-// whole sequence computed at once. One thread calls; the team computes.
+// whole sequence computed at once. One thread calls; the device computes.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "compile/model.h"
-#include "run/loaded_program.h"
+#include "run/device.h"
 
 namespace tutti {
 
@@ -25,7 +25,8 @@ struct DecodingShape {
 };
 using TraceForDecoding = std::function<Result<Model>(const DecodingShape& shape)>;
 
-// Where a parameter's values are, in its own order, stacked if it is; as long as the decoder lives.
+// Where a parameter's values are, in its own order, stacked if it is; as long as the decoder lives,
+// and never changed.
 using FindWeight = std::function<Result<const float*>(const Parameter& parameter)>;
 
 struct DecoderOptions {
@@ -33,17 +34,19 @@ struct DecoderOptions {
   // TokenList of each sequence in one run of the second program: enough that reading the weights
   // costs little beside computing with them.
   int64_t chunk = 64;
+  // Weights stay packed for that program, in as much memory again: for those who feed long texts,
+  // or many. It pays from some thousand tokens on (docs/kernels.md).
+  bool keep_packed = false;
 };
 
 using TokenList = std::vector<int32_t>;
 
 class Decoder {
  public:
-  // Traces and compiles both programs.
+  // Traces and loads both programs. The device must outlive it.
   static Result<std::unique_ptr<Decoder>> make(const TraceForDecoding& trace,
                                                const FindWeight& weights,
-                                               const DecoderOptions& options, Team& team,
-                                               NativeCompiler& compiler);
+                                               const DecoderOptions& options, Device& device);
   ~Decoder();
 
   int64_t sequences() const { return options_.cache.sequences; }
@@ -52,6 +55,7 @@ class Decoder {
   // How much of a sequence is in the caches.
   int64_t position(int64_t sequence) const { return positions_[static_cast<size_t>(sequence)]; }
   int64_t cache_bytes() const { return cache_bytes_; }
+  int64_t panel_bytes() const;  // of weights that stay packed
 
   // Forgets a sequence from a place on; what comes next is written over it.
   void rewind(int64_t sequence, int64_t position);
@@ -67,8 +71,8 @@ class Decoder {
   struct Room;
 
   explicit Decoder(const DecoderOptions& options);
-  Result<std::unique_ptr<Side>> make_side(const Model& model, const FindWeight& weights, Team& team,
-                                          NativeCompiler& compiler);
+  Result<std::unique_ptr<Side>> make_side(const Model& model, const FindWeight& weights,
+                                          Device& device);
   std::byte* cache(const std::string& name, int64_t bytes);
   Result<void> check_tokens(size_t sequence, std::span<const int32_t> tokens) const;
   Result<void> run(Side& side, const std::vector<std::span<const int32_t>>& tokens);

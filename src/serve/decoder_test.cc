@@ -21,13 +21,15 @@ struct Trial {
   SmallGpt gpt;
   Weights weights;
   ThreadTeam team;
-  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestDevice device{team};
   std::unique_ptr<Decoder> decoder;
 
-  Trial(const SmallGpt& model, int64_t sequences, int64_t chunk, int threads)
+  Trial(const SmallGpt& model, int64_t sequences, int64_t chunk, int threads,
+        bool keep_packed = false)
       : gpt(model), team(threads) {
-    auto made = Decoder::make(gpt.for_decoding(), weights.find(),
-                              {.cache = {sequences, gpt.places}, .chunk = chunk}, team, *compiler);
+    auto made = Decoder::make(
+        gpt.for_decoding(), weights.find(),
+        {.cache = {sequences, gpt.places}, .chunk = chunk, .keep_packed = keep_packed}, device.cpu);
     REQUIRE_MESSAGE(made.has_value(), made.error().text());
     decoder = *std::move(made);
   }
@@ -91,6 +93,18 @@ TEST_CASE("sequences piece by piece have the bits of sequences at once") {
   }
 }
 
+TEST_CASE("weights that stay packed change no bits") {
+  const SmallGpt gpt{.layers = 2, .heads = 3, .group = 1, .head = 34, .places = 120};
+  const std::vector<TokenList> whole{random_tokens(gpt.places, gpt.vocab, 1)};
+  Weights weights;
+  const auto expected = all_logits(gpt, weights, whole);
+  CHECK(Trial(gpt, 1, 48, 2).decoder->panel_bytes() == 0);
+  Trial trial(gpt, 1, 48, 2, true);
+  CHECK(trial.decoder->panel_bytes() > 2 * 4 * 102 * 102 * 4);  // of each layer these, and more
+  REQUIRE(trial.decoder->feed(first_of(whole, {100})).has_value());
+  trial.check_rest(whole, expected);
+}
+
 TEST_CASE("what a sequence computes does not depend on the others, or on what came before") {
   const SmallGpt gpt{.layers = 1, .places = 40};
   const TokenList tokens = random_tokens(40, gpt.vocab, 4);
@@ -127,8 +141,8 @@ TEST_CASE("a decoder refuses models that it cannot feed") {
   const auto refused = [](const TraceForDecoding& trace) {
     TeamOfOne team;
     Weights weights;
-    const auto compiler = make_native_compiler();
-    const auto made = Decoder::make(trace, weights.find(), {.cache = {1, 4}}, team, *compiler);
+    TestDevice device(team);
+    const auto made = Decoder::make(trace, weights.find(), {.cache = {1, 4}}, device.cpu);
     REQUIRE(!made.has_value());
     return made.error().text();
   };

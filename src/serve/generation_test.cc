@@ -12,12 +12,12 @@ struct Trial {
   SmallGpt gpt{.layers = 2, .places = 60};
   Weights weights;
   ThreadTeam team{2};
-  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestDevice device{team};
   std::unique_ptr<Decoder> decoder;
 
   explicit Trial(int64_t sequences) {
     auto made = Decoder::make(gpt.for_decoding(), weights.find(),
-                              {.cache = {sequences, gpt.places}, .chunk = 16}, team, *compiler);
+                              {.cache = {sequences, gpt.places}, .chunk = 16}, device.cpu);
     REQUIRE_MESSAGE(made.has_value(), made.error().text());
     decoder = *std::move(made);
   }

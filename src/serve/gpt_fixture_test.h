@@ -12,7 +12,6 @@
 #include "run/initialise.h"
 #include "run/memory_test.h"
 #include "serve/decoder.h"
-#include "world/real/native_compiler.h"
 #include "world/real/thread_team.h"
 
 namespace tutti {
@@ -121,8 +120,8 @@ inline std::vector<float> all_logits(const SmallGpt& gpt, Weights& weights,
   auto program = lower_to_program(optimize(model->graph));
   REQUIRE_MESSAGE(program.has_value(), program.error().text());
   TeamOfOne team;
-  const auto compiler = make_native_compiler();
-  auto loaded = LoadedProgram::make(*program, team, *compiler);
+  TestDevice device(team);
+  auto loaded = device.cpu.load(*program);
   REQUIRE_MESSAGE(loaded.has_value(), loaded.error().text());
   std::vector<Array> inputs;
   for (const Input& input : model->graph.inputs) {
@@ -137,9 +136,9 @@ inline std::vector<float> all_logits(const SmallGpt& gpt, Weights& weights,
     inputs.push_back(std::move(array));
   }
   ProgramMemory memory(**loaded, inputs);
-  const auto done = (*loaded)->run(memory.inputs(), memory.outputs(), memory.arena());
+  const auto done = (*loaded)->run(memory.call());
   REQUIRE_MESSAGE(done.has_value(), done.error().text());
-  const auto* logits = reinterpret_cast<const float*>(memory.outputs()[0]);
+  const auto* logits = reinterpret_cast<const float*>(memory.call().outputs[0]);
   return {logits, logits + std::ssize(sequences) * time * gpt.vocab};
 }
 

@@ -74,32 +74,29 @@ std::string operation_of(const Program& program, const Instruction& instruction)
   return names.empty() ? "copy" : fmt::format("{}", fmt::join(names, " + "));
 }
 
-std::byte* memory_of(const ProgramBuffer& buffer, const std::vector<std::byte*>& inputs,
-                     const std::vector<std::byte*>& outputs, std::byte* arena) {
-  return buffer.place == BufferPlace::input    ? inputs[buffer.index]
-         : buffer.place == BufferPlace::output ? outputs[buffer.index]
-                                               : arena;
+std::byte* memory_of(const ProgramBuffer& buffer, const ProgramCall& call) {
+  return buffer.place == BufferPlace::input    ? call.inputs[buffer.index]
+         : buffer.place == BufferPlace::output ? call.outputs[buffer.index]
+                                               : call.arena;
 }
 
 }  // namespace
 
 Result<std::optional<std::string>> find_not_finite(LoadedProgram& program, size_t end,
-                                                   const std::vector<std::byte*>& inputs,
-                                                   const std::vector<std::byte*>& outputs,
-                                                   std::byte* arena) {
+                                                   const ProgramCall& call) {
   const Program& code = program.program();
   for (size_t i = 0; i < code.inputs.size(); ++i) {
     const Type& type = code.input_types[i];
     const TensorRef whole{.type = type, .strides = dense_strides(type)};
-    if (const auto found = first_of(whole, inputs[i]))
+    if (const auto found = first_of(whole, call.inputs[i]))
       return fmt::format("{} was {} before the step", code.inputs[i].name, *found);
   }
   for (size_t i = 0; i < end; ++i) {
     const Instruction& instruction = code.instructions[i];
-    TRY_DO(program.run_some(i, i + 1, inputs, outputs, arena));
+    TRY_DO(program.run({i, i + 1}, call));
     for (const TensorRef& result : instruction.results) {
       const ProgramBuffer& buffer = code.buffers[result.buffer];
-      const auto found = first_of(result, memory_of(buffer, inputs, outputs, arena));
+      const auto found = first_of(result, memory_of(buffer, call));
       if (!found) continue;
       return fmt::format("{}{}{} made {} from finite numbers", operation_of(code, instruction),
                          instruction.at.empty() ? "" : " of ", instruction.at, *found);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "run/loaded_program.h"
+#include "run/device.h"
 
 namespace tutti {
 
@@ -13,8 +13,6 @@ namespace tutti {
 // Nothing when all numbers are finite; else words that name the operation, where it was asked for,
 // and which of its numbers it was: or the input that was not finite to begin with.
 Result<std::optional<std::string>> find_not_finite(LoadedProgram& program, size_t end,
-                                                   const std::vector<std::byte*>& inputs,
-                                                   const std::vector<std::byte*>& outputs,
-                                                   std::byte* arena);
+                                                   const ProgramCall& call);
 
 }  // namespace tutti

@@ -1,6 +1,12 @@
 #include "train/prefetch.h"
 
 namespace tutti {
+namespace {
+
+// So much later than told at most does a wait end with its epoch; waking so often costs nothing.
+constexpr Duration kLookEvery = 5ms;
+
+}  // namespace
 
 Prefetch::Prefetch(BatchSource& source, Helper& helper, const Parking& clock,
                    const std::vector<BatchTensor>& inputs)
@@ -19,13 +25,21 @@ void Prefetch::begin(Side& side, uint64_t step) {
   helper_.start([this, &side, step] { side.made = source_.fill(step, side.inputs); });
 }
 
-Result<const std::vector<BatchTensor>*> Prefetch::take(uint64_t steps_done) {
+// What is being made when the epoch ends is made all the same, for whoever asks next.
+Result<void> Prefetch::wait(const EpochWatch& epoch) {
+  while (!helper_.wait_for(kLookEvery))
+    if (epoch.over()) return fail(epoch.aborted());
+  return {};
+}
+
+Result<const std::vector<BatchTensor>*> Prefetch::take(uint64_t steps_done,
+                                                       const EpochWatch& epoch) {
   const Instant start = clock_.now();
-  helper_.wait();
+  TRY_DO(wait(epoch));
   Side& side = sides_[next_];
   if (side.step != steps_done) {  // the first, or somebody went elsewhere
     begin(side, steps_done);
-    helper_.wait();
+    TRY_DO(wait(epoch));
   }
   waited_ = clock_.now() - start;
   if (!side.made) {

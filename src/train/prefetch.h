@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "run/epoch_watch.h"
 #include "train/batch_source.h"
 #include "world/helper.h"
 #include "world/parking.h"
@@ -23,8 +24,8 @@ class Prefetch {
   Prefetch& operator=(const Prefetch&) = delete;
 
   // The data of the step that comes after so many, good until the next call, when those of the step
-  // after it are begun as well.
-  Result<const std::vector<BatchTensor>*> take(uint64_t steps_done);
+  // after it are begun as well. Waits while the epoch lasts, then gives up: aborted(epoch).
+  Result<const std::vector<BatchTensor>*> take(uint64_t steps_done, const EpochWatch& epoch);
   Duration waited() const { return waited_; }  // at the last take()
 
  private:
@@ -35,6 +36,7 @@ class Prefetch {
     Result<void> made;
   };
   void begin(Side& side, uint64_t step);
+  Result<void> wait(const EpochWatch& epoch);
 
   BatchSource& source_;
   Helper& helper_;

@@ -193,7 +193,7 @@ TEST_CASE("data that were made ahead are those of their step, also after a jump"
   Prefetch prefetch(ahead, helper, clock, expected.tensors);
   for (const uint64_t step : {0, 1, 2, 9, 10, 4, 4}) {
     CAPTURE(step);
-    const auto taken = prefetch.take(step);
+    const auto taken = prefetch.take(step, EpochWatch());
     REQUIRE(taken.has_value());
     REQUIRE(plain.fill(step, expected.tensors));
     const auto* got = reinterpret_cast<const int32_t*>((**taken)[1].data);

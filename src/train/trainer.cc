@@ -10,6 +10,7 @@
 #include "compile/flops.h"
 #include "compile/passes/passes.h"
 #include "compile/program/lower.h"
+#include "compile/program/packing.h"
 #include "run/initialise.h"
 #include "train/numerics.h"
 
@@ -22,6 +23,8 @@ constexpr uint64_t kOtherBytes = 64_MiB;
 constexpr uint64_t kAnyBytes = 1ULL << 60;
 // Of kernels, for both their threads; far more than they take.
 constexpr uint64_t kWorkspaceBytes = 32_MiB;
+// Of the wait for the next epoch: as long as fabrics wait.
+constexpr Duration kEpochTimeout = 10min;
 
 // A killed process leaves a prefix of its stores; the compiler must keep their order.
 void publish(int64_t& word, int64_t value) {
@@ -45,9 +48,9 @@ std::vector<BatchTensor> data_inputs(const Program& program) {
 class Touching {
  public:
   Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.helper) {
-    helper_.start([this, &memory = host.memory, scratch] {
+    helper_.start([this, &device = host.device, scratch] {
       for (size_t at = 0; at < scratch.size() && !enough_.load(); at += kPiece)
-        memory.touch_scratch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));
+        device.touch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));
     });
   }
   ~Touching() {
@@ -73,11 +76,13 @@ std::string TrainerPlan::text() const {
   const std::string again =
       recomputed.empty() ? ""
                          : fmt::format("; {} values of a layer computed again", recomputed.size());
-  return fmt::format("{} (weights {}, moments {}, gradients {}, scratch {}, data {}{})",
+  const std::string packed =
+      panels_bytes == 0 ? "" : fmt::format(", packed weights {}", format_bytes(panels_bytes));
+  return fmt::format("{} (weights {}, moments {}, gradients {}, scratch {}, data {}{}{})",
                      format_bytes(total_bytes()), format_bytes(weights_bytes),
                      format_bytes(moments_bytes), format_bytes(gradients_bytes),
                      format_bytes(scratch_bytes - std::min(scratch_bytes, gradients_bytes)),
-                     format_bytes(data_bytes), again);
+                     format_bytes(data_bytes), packed, again);
 }
 
 Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions& options,
@@ -90,14 +95,14 @@ Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions
 
 Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph, bool fused) const {
   TRY(Program program, lower_to_program(fused ? optimize(graph) : not_fused(graph)));
-  return LoadedProgram::make(std::move(program), host_.team, host_.compiler);
+  return host_.device.load(std::move(program));
 }
 
 Result<void> Trainer::compile(Program program) {
   const uint64_t scratch = static_cast<uint64_t>(program.arena_bytes);
   TRY(std::byte * room, arena(scratch + kWorkspaceBytes));
   const Touching touching(host_, {room, scratch});
-  TRY(step_, LoadedProgram::make(std::move(program), host_.team, host_.compiler));
+  TRY(step_, host_.device.load(std::move(program)));
   return {};
 }
 
@@ -109,18 +114,18 @@ Result<void> Trainer::prepare(BatchSource& data) {
   plan_.recomputed = std::move(fitted.recomputed);
   TRY_DO(data.check(data_inputs(lowered)));
   make_plan(graph, lowered);
+  keep_packed(lowered);
   TRY_DO(check_fit());  // before anything is compiled
   TRY_DO(compile(std::move(lowered)));
   plan_.compiled_in = host_.clock.now() - start;
   plan_.scratch_bytes = step_->arena_bytes();
+  plan_.panels_bytes = step_->panel_bytes();
   TRY_DO(check_fit());
   const Program& code = step_->program();
-  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
-  commit_begin_ = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
-                                      code.instructions.begin());
+  commit_begin_ = code.commit_begin();
   TRY_DO(place_states());
   TRY(places_, places_of(code));
-  TRY(arena_, arena(step_->arena_bytes()));
+  TRY_DO(arena(step_->arena_bytes()));
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
   return {};
 }
@@ -138,9 +143,18 @@ void Trainer::make_plan(const Graph& graph, const Program& program) {
   plan_.flops_a_step = flops_of(graph);
 }
 
+// Panels have what everything else leaves.
+void Trainer::keep_packed(Program& program) {
+  const uint64_t most = most_bytes();
+  const uint64_t others = plan_.total_bytes() + kWorkspaceBytes;
+  if (!options_.keep_packed || most <= others) return;
+  choose_packing(program, {.most_bytes = static_cast<int64_t>(most - others)});
+  plan_.panels_bytes = static_cast<uint64_t>(panel_bytes(program));
+}
+
 uint64_t Trainer::most_bytes() const {
   if (options_.most_bytes != 0) return options_.most_bytes;
-  const auto available = host_.memory.available_bytes();
+  const auto available = host_.device.available_bytes();
   return available ? *available - std::min(*available, kOtherBytes) : kAnyBytes;
 }
 
@@ -161,7 +175,7 @@ Result<void> Trainer::check_fit() const {
               "be, and {} of memory {}; use a smaller batch (the same in more atoms), a shorter "
               "context, or a smaller model",
               plan_.text(),
-              format_bytes(options_.most_bytes != 0 ? most : *host_.memory.available_bytes()),
+              format_bytes(options_.most_bytes != 0 ? most : *host_.device.available_bytes()),
               options_.most_bytes != 0 ? "may be used" : "are left on this machine");
 }
 
@@ -183,6 +197,7 @@ Result<void> Trainer::place_states() {
 
 void Trainer::initialise_weights() {
   publish(words_[kBorn], 0);
+  step_->states_changed();
   for (const Parameter& parameter : model_.parameters) {
     const auto elements = static_cast<size_t>(parameter.type.elements());
     const std::span weights(reinterpret_cast<float*>(state(parameter.name)), elements);
@@ -197,11 +212,11 @@ void Trainer::initialise_weights() {
 }
 
 Result<std::byte*> Trainer::arena(uint64_t bytes) {
-  if (bytes > arena_bytes_ || arena_ == nullptr) {
-    TRY(arena_, host_.memory.scratch(bytes));
-    arena_bytes_ = bytes;
+  if (arena_ == nullptr || bytes > arena_->bytes().size()) {
+    arena_.reset();  // what was there is given back first
+    TRY(arena_, host_.device.allocate(std::max<uint64_t>(bytes, 1)));
   }
-  return arena_;
+  return arena_->bytes().data();
 }
 
 Result<Trainer::Places> Trainer::places_of(const Program& program) {
@@ -228,6 +243,11 @@ Result<Trainer::Places> Trainer::places_of(const Program& program) {
   return places;
 }
 
+ProgramCall Trainer::call_of(const Places& places, std::byte* arena) const {
+  return {
+      .inputs = places.inputs, .outputs = places.outputs, .arena = arena, .epoch = &host_.epoch};
+}
+
 void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (data[i] != kNoData) inputs[i] = batch[data[i]].data;
@@ -235,9 +255,11 @@ void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
 
 Result<StepSummary> Trainer::step() {
   TUTTI_ASSERT(has_state(), "weights are there");
+  TRY_DO(host_.epoch.enter(kEpochTimeout));
   const Instant start = host_.clock.now();
   const int64_t done = steps_done();
-  TRY(const std::vector<BatchTensor>* data, prefetch_->take(static_cast<uint64_t>(done)));
+  TRY(const std::vector<BatchTensor>* data,
+      prefetch_->take(static_cast<uint64_t>(done), host_.epoch));
   const double rate = rate_at(options_.schedule, done);
   rate_ = static_cast<float>(rate);
   number_ = done + 1;
@@ -246,7 +268,9 @@ Result<StepSummary> Trainer::step() {
     TRY(const auto culprit, look_at_step(*data));
     if (culprit) return fail(not_taken(*culprit));
   }
-  TRY_DO(step_->run_some(0, commit_begin_, places_.inputs, places_.outputs, arena_));
+  TRY(std::byte * room, arena(step_->arena_bytes()));
+  const ProgramCall call = call_of(places_, room);
+  TRY_DO(step_->run({0, commit_begin_}, call));
   const double loss = loss_;
   const double norm = norm_;
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
@@ -258,8 +282,7 @@ Result<StepSummary> Trainer::step() {
                                       text(norm), culprit.value_or(all))));
   }
   publish(words_[kCommitting], 1);
-  auto committed = step_->run_some(commit_begin_, step_->program().instructions.size(),
-                                   places_.inputs, places_.outputs, arena_);
+  auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
   if (!committed) {
     publish(words_[kBorn], 0);
     return fail(committed.error());
@@ -290,10 +313,7 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   TRY(Places places, places_of(code));
   places.point_at(data);
   TRY(std::byte * room, arena(looked_at_->arena_bytes()));
-  const auto commits = [](const Instruction& i) { return i.section == Section::commit; };
-  const auto end = static_cast<size_t>(std::ranges::find_if(code.instructions, commits) -
-                                       code.instructions.begin());
-  return find_not_finite(*looked_at_, end, places.inputs, places.outputs, room);
+  return find_not_finite(*looked_at_, code.commit_begin(), call_of(places, room));
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
@@ -306,11 +326,13 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
   TRY(Places places, places_of(code));
+  TRY_DO(host_.epoch.enter(kEpochTimeout));
   double sum = 0;
   for (int64_t i = 0; i < batches; ++i) {
-    TRY(const std::vector<BatchTensor>* batch, prefetch.take(static_cast<uint64_t>(i)));
+    TRY(const std::vector<BatchTensor>* batch,
+        prefetch.take(static_cast<uint64_t>(i), host_.epoch));
     places.point_at(*batch);
-    TRY_DO(evaluation_->run(places.inputs, places.outputs, room));
+    TRY_DO(evaluation_->run(call_of(places, room)));
     sum += loss_;
   }
   return sum / static_cast<double>(batches);

@@ -7,7 +7,9 @@
 //
 // A step computes, decides, and commits. What the loss and the gradient's norm are is known before
 // weights change: when they are not finite, the step is not taken, and the first operation that
-// made such a number is named. Whoever is killed before commit has changed nothing.
+// made such a number is named. Whoever is killed before commit has changed nothing. A step belongs
+// to the epoch in which it begins: when that is over before the step was decided, it ends with
+// aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
 // from whether the run was saved and loaded in between. One thread.
@@ -21,13 +23,14 @@
 #include "base/units.h"
 #include "compile/model.h"
 #include "compile/program/fit.h"
-#include "run/loaded_program.h"
+#include "run/device.h"
 #include "train/batch_source.h"
 #include "train/prefetch.h"
 #include "train/safetensors.h"
 #include "train/schedule.h"
 #include "train/step_graph.h"
 #include "train/trainer_memory.h"
+#include "world/team.h"
 
 namespace tutti {
 
@@ -37,15 +40,17 @@ struct TrainerOptions {
   int64_t seed = 0;             // of the weights to begin with
   bool check_numerics = false;  // look at every number of every step; slow
   uint64_t most_bytes = 0;      // of memory to train in; 0: what the machine has left
+  bool keep_packed = true;      // weights, where that pays (compile/program/packing.h)
 };
 
 // What it has of the machine. All must outlive it.
 struct TrainerHost {
-  Team& team;
-  NativeCompiler& compiler;
+  Device& device;  // which steps run on
+  Team& team;      // initialises weights
   const Parking& clock;
   Helper& helper;  // makes data ahead
   TrainerMemory& memory;
+  EpochWatch epoch{};  // of the rank, if it is one
 };
 
 struct StepSummary {
@@ -64,6 +69,7 @@ struct TrainerPlan {
   uint64_t gradients_bytes = 0;
   uint64_t scratch_bytes = 0;  // with the gradients
   uint64_t data_bytes = 0;
+  uint64_t panels_bytes = 0;  // of weights that stay packed
   double flops_a_step = 0;
   int64_t tokens_a_step = 0;  // elements of the input "tokens", or 0
   Duration compiled_in{};     // from the model's graph to code
@@ -71,7 +77,7 @@ struct TrainerPlan {
   std::vector<std::string> recomputed;
 
   uint64_t total_bytes() const {
-    return weights_bytes + moments_bytes + scratch_bytes + data_bytes;
+    return weights_bytes + moments_bytes + scratch_bytes + data_bytes + panels_bytes;
   }
   std::string text() const;  // "1.9 GiB (weights 475 MiB, …)"
 };
@@ -94,6 +100,8 @@ class Trainer {
   void initialise_weights();
   int64_t steps_done() const { return words_[kDone]; }
   Result<StepSummary> step();
+  // Whether the epoch of the last call is over: what was aborted for that may be tried again.
+  bool was_aborted() const { return host_.epoch.over(); }
   // The mean loss over so many batches of the data, the same ones each time. A model that drops
   // numbers out when training gives the one without for this.
   Result<double> evaluate(BatchSource& data, int64_t batches,
@@ -133,9 +141,11 @@ class Trainer {
   Result<void> place_states();
   void make_plan(const Graph& graph, const Program& program);
   uint64_t most_bytes() const;
+  void keep_packed(Program& program);
   Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
   Result<Places> places_of(const Program& program);
+  ProgramCall call_of(const Places& places, std::byte* arena) const;
   // Computes the step with every operation on its own, and names the first whose numbers are not
   // finite. Scratch is not what it was after it.
   Result<std::optional<std::string>> look_at_step(const std::vector<BatchTensor>& data);
@@ -157,8 +167,7 @@ class Trainer {
   std::map<std::string, std::byte*> states_;
   int64_t* words_ = nullptr;
   bool torn_ = false;
-  std::byte* arena_ = nullptr;
-  uint64_t arena_bytes_ = 0;
+  std::unique_ptr<Mapping> arena_;
   std::unique_ptr<Prefetch> prefetch_;
   float loss_ = 0;
   float norm_ = 0;

@@ -95,6 +95,7 @@ Result<void> Trainer::read_all(const SafetensorsFile& file, bool with_moments) {
     }
   }
   words_[kBorn] = 0;
+  step_->states_changed();
   for (const auto& [to, from] : copies) std::memcpy(to, from.data(), from.size());
   return {};
 }

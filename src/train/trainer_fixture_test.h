@@ -6,11 +6,11 @@
 #include <map>
 #include <new>
 
+#include "run/memory_test.h"
 #include "train/model_fixture_test.h"
 #include "train/tokens.h"
 #include "train/trainer.h"
 #include "world/real/helper_thread.h"
-#include "world/real/native_compiler.h"
 #include "world/real/parking.h"
 #include "world/real/real_world.h"
 #include "world/real/thread_team.h"
@@ -25,14 +25,6 @@ class TestMemory final : public TrainerMemory {
     if (added) found->second = room(static_cast<size_t>(type.bytes()));
     return StateTensor{.data = found->second.get(), .found = !added};
   }
-  Result<std::byte*> scratch(uint64_t bytes) override {
-    scratch_ = room(bytes);
-    std::memset(scratch_.get(), 0xff, bytes);  // what is not written shows
-    return scratch_.get();
-  }
-  std::optional<uint64_t> available_bytes() override { return available; }
-
-  std::optional<uint64_t> available;
 
  private:
   struct Free {
@@ -47,21 +39,25 @@ class TestMemory final : public TrainerMemory {
   }
 
   std::map<std::string, Room> states_;
-  Room scratch_;
 };
 
 struct TestMachine {
   explicit TestMachine(int threads = 1) : team(threads) {}
   TrainerHost host() {
-    return {
-        .team = team, .compiler = *compiler, .clock = clock, .helper = helper, .memory = memory};
+    return {.device = device.cpu,
+            .team = team,
+            .clock = clock,
+            .helper = helper,
+            .memory = memory,
+            .epoch = epoch};
   }
 
   ThreadTeam team;
-  std::unique_ptr<NativeCompiler> compiler = make_native_compiler();
+  TestDevice device{team};
   RealParking clock;
   HelperThread helper;
   TestMemory memory;
+  EpochWatch epoch;
 };
 
 // A text of five words in which each follows from the one before.

@@ -1,12 +1,10 @@
-// Where a trainer's tensors live.
+// Where what is trained lives: weights and moments.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/result.h"
 #include "compile/type.h"
 #include "train/vault.h"
@@ -23,27 +21,16 @@ class TrainerMemory {
   virtual ~TrainerMemory() = default;
   // Kept as long as this lives, or longer. Aligned to 64 bytes.
   virtual Result<StateTensor> state(const std::string& name, const Type& type) = 0;
-  // As long as this lives; what was given before is given back.
-  virtual Result<std::byte*> scratch(uint64_t bytes) = 0;
-  // Has the kernel give scratch its pages now, which else come when they are first used. Changes
-  // nothing in them, and may be called while others use them.
-  virtual void touch_scratch(MutableBytes) {}
-  // What the machine could still give; nothing if it does not say.
-  virtual std::optional<uint64_t> available_bytes() = 0;
 };
 
-// States in a rank's vault, which outlives the process; scratch elsewhere.
+// In a rank's vault, which outlives the process.
 class VaultMemory final : public TrainerMemory {
  public:
-  VaultMemory(Vault& vault, TrainerMemory& scratch) : vault_(vault), scratch_(scratch) {}
+  explicit VaultMemory(Vault& vault) : vault_(vault) {}
   Result<StateTensor> state(const std::string& name, const Type& type) override;
-  Result<std::byte*> scratch(uint64_t bytes) override { return scratch_.scratch(bytes); }
-  void touch_scratch(MutableBytes bytes) override { scratch_.touch_scratch(bytes); }
-  std::optional<uint64_t> available_bytes() override { return scratch_.available_bytes(); }
 
  private:
   Vault& vault_;
-  TrainerMemory& scratch_;
 };
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "run/epoch_fixture_test.h"
 #include "train/folder_fixture_test.h"
 #include "train/trainer_fixture_test.h"
 
@@ -99,6 +100,40 @@ TEST_CASE("a run that was saved and loaded has the bits of one that was not") {
   for (int i = 0; i < 4; ++i) step_of(*rest);
   CHECK(rest->steps_done() == 8);
   CHECK(rest->digest() == whole->digest());
+}
+
+TEST_CASE(
+    "weights that stay packed give the bits of those that do not, also when they are changed") {
+  const TestFolder folder;
+  const std::string path = folder / "state.safetensors";
+  const auto digests = [&](int threads, bool keep_packed) {
+    TestMachine machine(threads);
+    TokenBatches data = small_data();
+    TrainerOptions options = kOptions;
+    options.step.atoms = 4;
+    options.keep_packed = keep_packed;
+    const Graph graph =
+        tiny_gpt(2, {.batch = 2, .time = 20, .heads = 4, .head = 26, .hidden = 130});
+    const auto trainer = trainer_of(machine, data, options, model_of(graph));
+    CHECK((trainer->plan().panels_bytes > 0) == keep_packed);
+    trainer->initialise_weights();
+    for (int i = 0; i < 2; ++i) step_of(*trainer);
+    std::vector<uint64_t> all{trainer->digest()};
+    save(*trainer, path);
+    step_of(*trainer);
+    all.push_back(trainer->digest());
+    // Somebody else's weights, and its own again.
+    trainer->initialise_weights();
+    step_of(*trainer);
+    all.push_back(trainer->digest());
+    REQUIRE(load(*trainer, path).has_value());
+    step_of(*trainer);
+    all.push_back(trainer->digest());
+    return all;
+  };
+  const auto expected = digests(1, false);
+  CHECK(expected[3] == expected[1]);
+  for (const int threads : {1, 2, 3}) CHECK(digests(threads, true) == expected);
 }
 
 TEST_CASE("files have every layer's weights under a name of their own") {
@@ -209,7 +244,7 @@ TEST_CASE("a loss that is not finite stops the run before weights change, and it
 TEST_CASE("a model that does not fit is refused with its plan") {
   TokenBatches data = small_data();
   TestMachine machine;
-  machine.memory.available = 1000;
+  machine.device.memory.available = 1000;
   const auto made = Trainer::make(small_model(), kOptions, data, machine.host());
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error().code() == Code::exhausted);
@@ -253,4 +288,87 @@ TEST_CASE("a plan counts what a step takes") {
   CHECK(plan.scratch_bytes > plan.gradients_bytes);
   CHECK(plan.tokens_a_step == 2 * 2 * 3);
   CHECK(plan.flops_a_step > 0);
+}
+
+TEST_CASE(
+    "a step whose epoch ends before it was decided changes nothing, and is taken in the next") {
+  TestMachine machine(2);
+  TestPage page;
+  AbortedTeam team(2, page);
+  TokenBatches data = small_data();
+  TestDevice device(team);
+  const TrainerHost host = machine.host();
+  const TrainerHost in_epochs{.device = device.cpu,
+                              .team = team,
+                              .clock = host.clock,
+                              .helper = host.helper,
+                              .memory = host.memory,
+                              .epoch = page.watch()};
+  auto made = Trainer::make(small_model(), kOptions, data, in_epochs);
+  REQUIRE_MESSAGE(made.has_value(), made.error().text());
+  Trainer& trainer = **made;
+  trainer.initialise_weights();
+  step_of(trainer);
+  const int marks = team.marks;
+  for (int at = 1; at < marks; at += 1 + at / 4) {
+    const uint64_t before = trainer.digest();
+    const int64_t steps = trainer.steps_done();
+    team.marks = 0;
+    team.abort_at = at;
+    const auto report = trainer.step();
+    team.abort_at = 0;
+    CHECK(trainer.was_aborted());
+    page.begin(page.page.epoch + 1);
+    CAPTURE(at);
+    if (report.has_value()) {
+      CHECK(trainer.steps_done() == steps + 1);  // it was decided
+      continue;
+    }
+    CHECK(report.error().text().starts_with(fmt::format("aborted(epoch {})", page.page.epoch - 1)));
+    CHECK(trainer.steps_done() == steps);
+    CHECK(trainer.digest() == before);
+    CHECK(trainer.has_state());
+    CHECK(step_of(trainer).step == steps + 1);
+  }
+  // The bits are those of a run that nobody disturbed.
+  TestMachine alone;
+  TokenBatches same = small_data();
+  const auto undisturbed = trainer_of(alone, same, kOptions);
+  undisturbed->initialise_weights();
+  while (undisturbed->steps_done() < trainer.steps_done()) step_of(*undisturbed);
+  CHECK(undisturbed->digest() == trainer.digest());
+}
+
+TEST_CASE("a step that waits for data stops waiting when its epoch ends") {
+  // Makes a batch when it is allowed to; its epoch ends meanwhile.
+  class Held final : public BatchSource {
+   public:
+    Held(BatchSource& source, TestPage& page) : source_(source), page_(page) {}
+    Result<void> check(const std::vector<BatchTensor>& inputs) const override {
+      return source_.check(inputs);
+    }
+    Result<void> fill(uint64_t step, const std::vector<BatchTensor>& inputs) override {
+      if (page_.page.epoch == 1) page_.abort();
+      go.acquire();
+      return source_.fill(step, inputs);
+    }
+    std::counting_semaphore<> go{0};
+
+   private:
+    BatchSource& source_;
+    TestPage& page_;
+  };
+  TestMachine machine(1);
+  TestPage page;
+  machine.epoch = page.watch();
+  TokenBatches data = small_data();
+  Held held(data, page);
+  const auto trainer = trainer_of(machine, held, kOptions);
+  trainer->initialise_weights();
+  const auto report = trainer->step();
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().text().starts_with("aborted(epoch 1)"));
+  page.begin(2);
+  held.go.release(2);  // this step's, and the next one's, which are made ahead
+  CHECK(step_of(*trainer).step == 1);
 }

@@ -10,7 +10,7 @@ Error closed_error() { return {Code::unavailable, "the other side closed the con
 }  // namespace
 
 Courier::Courier(std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal, const Limits& limits)
-    : reader_(*this, kMaxFramePayload),
+    : reader_(new FrameReader(*this, kMaxFramePayload)),
       link_(std::move(stream), std::move(seal)),
       max_message_(limits.max_message),
       max_queued_(limits.max_queued) {}
@@ -21,7 +21,7 @@ Task<Result<Courier::Greeted>> Courier::greet(Clock& clock, std::unique_ptr<Stre
   Greeted greeted;
   greeted.courier.reset(new Courier(std::move(stream), std::move(seal), options.limits));
   Courier& courier = *greeted.courier;
-  auto peer = co_await wire::greet(clock, courier.link_, courier.reader_, side, options);
+  auto peer = co_await wire::greet(clock, courier.link_, *courier.reader_, side, options);
   if (!peer) co_return fail(std::move(peer).error());
   greeted.peer = std::move(*peer);
   co_return std::move(greeted);
@@ -29,57 +29,94 @@ Task<Result<Courier::Greeted>> Courier::greet(Clock& clock, std::unique_ptr<Stre
 
 void Courier::start(MessageTaker& taker, Scope& scope) {
   scope_ = &scope;
+  taker_ = &taker;
   start_writing();
   Stream* plain = link_.plain_stream();
-  scope.spawn(plain != nullptr ? run(*plain, taker) : run_sealed(taker));
+  if (plain == nullptr) return scope.spawn(run_sealed());
+  if (reader_->mid_frame()) {
+    scope.spawn(give_first());  // it came behind the hello
+  } else {
+    reader_.reset();
+  }
+  plain->serve(*this, scope, nullptr);
 }
 
-Task<Result<void>> Courier::run(Stream& stream, MessageTaker& taker) {
+Task<void> Courier::give_first() {
+  auto given = give_all();
+  if (!given && !over_) end(given.error());
+  let_reader_go();
+  co_return;
+}
+
+void Courier::let_reader_go() {
+  if (reader_ != nullptr && !reader_->mid_frame()) reader_.reset();
+}
+
+void Courier::on_bytes(Bytes bytes, std::vector<Handle>) {
+  if (over_) return;
+  ++heard_;
+  DataSink& sink = *this;
+  if (reader_ == nullptr) reader_ = std::make_unique<FrameReader>(sink, kMaxFramePayload);
+  reader_->append(bytes);
+  if (auto given = give_all(); !given && !over_) end(given.error());
+  let_reader_go();
+}
+
+void Courier::on_end(Result<void> why) {
+  if (!over_) end(why ? closed_error() : why.error());
+}
+
+Task<void> Courier::run_sealed() {
   while (true) {
-    if (auto given = give_all(taker); !given) co_return end(std::move(given).error(), taker);
-    const MutableBytes room = reader_.room();
-    auto read = co_await stream.read(room);
-    if (!read || *read == 0) co_return end(read ? closed_error() : std::move(read).error(), taker);
-    reader_.received(*read);
+    auto given = give_all();
+    if (!given) co_return end(given.error());
+    auto more = co_await link_.receive(*reader_);
+    if (over_) co_return;
+    if (!more || !*more) co_return end(more ? closed_error() : more.error());
     ++heard_;
   }
 }
 
-Task<Result<void>> Courier::run_sealed(MessageTaker& taker) {
-  while (true) {
-    if (auto given = give_all(taker); !given) co_return end(std::move(given).error(), taker);
-    auto more = co_await link_.receive(reader_);
-    if (!more || !*more) co_return end(more ? closed_error() : std::move(more).error(), taker);
-    ++heard_;
-  }
+// Whoever cuts it is in the midst of something, and hears of the end later.
+void Courier::cut(Error why) {
+  if (over_ || scope_ == nullptr) return;
+  Scope& scope = *scope_;
+  scope.spawn(end_soon(why));
+  scope.cancel(std::move(why));
 }
 
-Result<void> Courier::end(Error why, MessageTaker& taker) {
-  scope_ = nullptr;
+Task<void> Courier::end_soon(Error why) {
+  if (!over_) end(why);
+  co_return;
+}
+
+void Courier::end(const Error& why) {
+  Scope& scope = *std::exchange(scope_, nullptr);
   over_ = true;
-  taker.ended(why);
-  return fail(std::move(why));
+  taker_->ended(why);
+  scope.cancel(why);
 }
 
-Result<void> Courier::give_all(MessageTaker& taker) {
-  while (true) {
-    TRY(auto frame, reader_.next());
+Result<void> Courier::give_all() {
+  while (reader_ != nullptr) {
+    TRY(auto frame, reader_->next());
     if (!frame) return {};
-    TRY_DO(give(*frame, taker));
+    TRY_DO(give(*frame));
   }
+  return {};
 }
 
-Result<void> Courier::give(const Frame& frame, MessageTaker& taker) {
+Result<void> Courier::give(const Frame& frame) {
   if (frame.in_place) return {};  // it lies where place() wanted it
   if (frame.type != FrameType::message && frame.type != FrameType::data)
     return fail(Code::corrupt, "a frame of type {} among messages", frame_type_name(frame.type));
   if (partial_size() + frame.payload.size() > max_message_)
     return fail(Code::corrupt, "a message of more than {} bytes", max_message_);
-  if (frame.type == FrameType::message && partial_ == nullptr) return taker.take(frame.payload);
+  if (frame.type == FrameType::message && partial_ == nullptr) return taker_->take(frame.payload);
   partial().append(as_text(frame.payload));
   if (frame.type == FrameType::data) return {};
   const std::unique_ptr<std::string> message = std::move(partial_);
-  return taker.take(as_bytes(*message));
+  return taker_->take(as_bytes(*message));
 }
 
 Result<MutableBytes> Courier::place(const FrameHeader& header) {

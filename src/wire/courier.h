@@ -1,5 +1,5 @@
 // Messages, one way and the other, over a sealed stream; no calls and no answers. What a tree of a
-// million hosts keeps open between them: an idle one is a few hundred bytes and one coroutine.
+// million hosts keeps open between them: an idle one is a few hundred bytes.
 //
 //   auto greeted = co_await Courier::greet(clock, stream, seal, side, options);
 //   greeted->courier->start(taker, scope);
@@ -7,9 +7,9 @@
 //
 // Messages arrive in order, whole, and once, or the courier ends; nobody is told which were lost.
 // A message goes out at once where the stream takes it; what it does not take is queued and goes
-// out in one write, by a strand that lives only while there is something to send. To cut a courier
-// off, cancel the scope it runs in. Handshake, hello and frames are those of a Connection
-// (docs/wire.md); `message` frames carry messages, `data` frames the earlier pieces of long ones.
+// out in one write, by a strand that lives only while there is something to send. Handshake, hello
+// and frames are those of a Connection (docs/wire.md); `message` frames carry messages, `data`
+// frames the earlier pieces of long ones.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class MessageTaker {
   ~MessageTaker() = default;
 };
 
-class Courier final : private DataSink {
+class Courier final : private DataSink, private ByteTaker {
  public:
   struct Greeted;
   static Task<Result<Greeted>> greet(Clock& clock, std::unique_ptr<Stream> stream,
@@ -43,6 +43,9 @@ class Courier final : private DataSink {
   // Brings messages until the stream ends (Code::unavailable) or somebody errs, which fails the
   // scope. Once; its strands are the scope's: destroy it when they are gone.
   void start(MessageTaker& taker, Scope& scope);
+  // Ends it soon, as if the stream had failed like this, and cancels its scope.
+  void cut(Error why);
+  bool over() const { return over_; }
 
   // In line to be sent; ignored after the end. An empty one is a sign of life. False when more than
   // max_queued would wait: such a peer does not read and should be cut off.
@@ -58,12 +61,16 @@ class Courier final : private DataSink {
  private:
   Courier(std::unique_ptr<Stream> stream, std::unique_ptr<Seal> seal, const Limits& limits);
   Result<MutableBytes> place(const FrameHeader& header) override;
-  // Over a stream of plain bytes, and over a sealed one: a million frames are of the first.
-  Task<Result<void>> run(Stream& stream, MessageTaker& taker);
-  Task<Result<void>> run_sealed(MessageTaker& taker);
-  Result<void> end(Error why, MessageTaker& taker);
-  Result<void> give(const Frame& frame, MessageTaker& taker);
-  Result<void> give_all(MessageTaker& taker);
+  // Over a stream of plain bytes, of which there may be millions, nobody waits.
+  void on_bytes(Bytes bytes, std::vector<Handle> handles) override;
+  void on_end(Result<void> why) override;
+  Task<void> give_first();
+  Task<void> end_soon(Error why);
+  Task<void> run_sealed();
+  void end(const Error& why);
+  Result<void> give(const Frame& frame);
+  Result<void> give_all();
+  void let_reader_go();
   void start_writing();
   Task<void> write_out();
   void add_frame(FrameType type, Bytes payload);
@@ -78,11 +85,14 @@ class Courier final : private DataSink {
     bool busy = false;
   };
 
-  FrameReader reader_;
+  // While a part of something has come, of a sealed stream always: there are millions of quiet
+  // ones.
+  std::unique_ptr<FrameReader> reader_;
   Link link_;
   std::unique_ptr<Waiting> waiting_;
   std::unique_ptr<std::string> partial_;  // the pieces of a long message that came
   Scope* scope_ = nullptr;                // from start() to the end
+  MessageTaker* taker_ = nullptr;
   uint64_t max_message_;
   uint64_t max_queued_;
   uint32_t heard_ = 0;

@@ -407,16 +407,17 @@ TEST_CASE("a taker that errs ends its courier with that error") {
   CHECK(pair.server.ends == 1);
 }
 
-TEST_CASE("cancelling its scope cuts a courier off, reading and writing") {
+TEST_CASE("a courier that is cut off ends, reading and writing") {
   for (const SealOf seal_of : {plain_seal, tls_seal}) {
     Couriers pair({.pipe_capacity = 100, .seal_of = seal_of});
     pair.to_server->hold();
     pair.client.post(std::string(10'000, 'x'));
     pair.settle();
-    pair.client.strands.cancel(Error(Code::deadline, "it was silent"));
+    pair.client.courier->cut(Error(Code::deadline, "it was silent"));
+    CHECK(pair.client.ends == 0);
     pair.settle();
     CHECK(pair.client.ends == 1);
-    CHECK(pair.client.code == Code::cancelled);
+    CHECK(pair.client.code == Code::deadline);
     CHECK(pair.client.strands.size() == 0);
     pair.client.courier.reset();
     pair.to_server->release();

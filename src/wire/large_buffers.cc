@@ -7,7 +7,7 @@ namespace tutti::wire {
 
 namespace {
 
-using Buffer = std::unique_ptr<std::byte[]>;
+using Memory = std::unique_ptr<std::byte[]>;
 
 constexpr bool kKeep =
 #ifdef __SANITIZE_ADDRESS__
@@ -37,15 +37,15 @@ class Kept {
  public:
   ~Kept() { kept_is_gone = true; }
 
-  Buffer take(SizeClass size) {
-    std::vector<Buffer>& buffers = classes_[size.index];
+  Memory take(SizeClass size) {
+    std::vector<Memory>& buffers = classes_[size.index];
     if (buffers.empty()) return std::make_unique_for_overwrite<std::byte[]>(size.bytes);
-    Buffer buffer = std::move(buffers.back());
+    Memory buffer = std::move(buffers.back());
     buffers.pop_back();
     bytes_ -= size.bytes;
     return buffer;
   }
-  void give(Buffer buffer, SizeClass size) {
+  void give(Memory buffer, SizeClass size) {
     if (!kKeep || bytes_ + size.bytes > kMostKept) return;
     classes_[size.index].push_back(std::move(buffer));
     bytes_ += size.bytes;
@@ -54,7 +54,7 @@ class Kept {
 
  private:
   // On the heap: the Python extension has little room for what belongs to threads.
-  std::vector<std::vector<Buffer>> classes_ = std::vector<std::vector<Buffer>>(64 * kSteps);
+  std::vector<std::vector<Memory>> classes_ = std::vector<std::vector<Memory>>(64 * kSteps);
   size_t bytes_ = 0;
 };
 
@@ -64,9 +64,9 @@ thread_local Kept kept;
 
 std::shared_ptr<std::byte[]> take_large_buffer(size_t size) {
   const SizeClass whole(size);
-  Buffer buffer = kept.take(whole);
+  Memory buffer = kept.take(whole);
   const auto give_back = [whole](std::byte* memory) {
-    Buffer returned(memory);
+    Memory returned(memory);
     if (!kept_is_gone) kept.give(std::move(returned), whole);
   };
   return {buffer.release(), give_back};

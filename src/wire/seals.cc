@@ -41,27 +41,32 @@ namespace {
 
 class SimSeals final : public Seals {
  public:
-  SimSeals(World& world, Claim ours, std::function<void()> charge)
+  SimSeals(World& world, std::function<Claim()> ours, std::function<void()> charge)
       : world_(world), ours_(std::move(ours)), charge_(std::move(charge)) {}
 
   Result<std::unique_ptr<Seal>> make(SealRequest request) override {
     if (request.kind == Address::Kind::unix_socket)
       return make_unix_seal(world_.processes().own_uid(), request.side);
     return make_sim_seal(world_.clock(), {.side = request.side,
-                                          .ours = ours_,
+                                          .ours = ours_(),
                                           .expected = std::move(request.expected),
                                           .charge = charge_});
   }
 
  private:
   World& world_;
-  Claim ours_;
+  std::function<Claim()> ours_;
   std::function<void()> charge_;
 };
 
 }  // namespace
 
 std::unique_ptr<Seals> make_sim_seals(World& world, Claim ours, std::function<void()> charge) {
+  return make_sim_seals(world, [ours = std::move(ours)] { return ours; }, std::move(charge));
+}
+
+std::unique_ptr<Seals> make_sim_seals(World& world, std::function<Claim()> ours,
+                                      std::function<void()> charge) {
   return std::make_unique<SimSeals>(world, std::move(ours), std::move(charge));
 }
 

@@ -47,5 +47,8 @@ class CertifiedSeals final : public Seals {
 
 // The simulated handshake in place of TLS; `charge` is called once per handshake.
 std::unique_ptr<Seals> make_sim_seals(World& world, Claim ours, std::function<void()> charge);
+// The same of a claim that is made when it is needed, for very many hosts.
+std::unique_ptr<Seals> make_sim_seals(World& world, std::function<Claim()> ours,
+                                      std::function<void()> charge);
 
 }  // namespace tutti::wire

@@ -5,6 +5,7 @@
 #include "wire/tls.h"
 #include "wire/unix_seal.h"
 #include "world/real/network_fixture.h"
+#include "world/real/temporary_folder_fixture.h"
 
 namespace tutti::wire {
 namespace {

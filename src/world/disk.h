@@ -17,11 +17,19 @@ namespace tutti {
 class Mapping {
  public:
   virtual ~Mapping() = default;
-  MutableBytes bytes() const { return bytes_; }
+  MutableBytes bytes() const {
+    if (bytes_.data() == nullptr) [[unlikely]]
+      wake();
+    return bytes_;
+  }
+  // A hint of who looks at it rarely, and has no pointer into it left: bytes() may give another
+  // place next time.
+  virtual void rest() const {}
 
  protected:
   explicit Mapping(MutableBytes bytes) : bytes_(bytes) {}
-  MutableBytes bytes_;
+  virtual void wake() const {}
+  mutable MutableBytes bytes_;  // at no address while it rests
 };
 
 class File {

@@ -81,9 +81,10 @@ class Strand final {
   static thread_local constinit Strand* current_;
 
   std::coroutine_handle<> root_;
-  Scope* scope_;                      // the scope that owns this strand
-  Waiter* waiting_ = nullptr;         // what the strand is suspended on; a Start at first
-  Scope* innermost_scope_ = nullptr;  // scopes open in this strand, a stack
+  Scope* scope_;                       // the scope that owns this strand
+  Waiter* waiting_ = nullptr;          // what the strand is suspended on; a Start at first
+  std::coroutine_handle<> innermost_;  // which of its coroutines waits there
+  Scope* innermost_scope_ = nullptr;   // scopes open in this strand, a stack
   Strand* previous_sibling_ = nullptr;
   Strand* next_sibling_ = nullptr;
   uint16_t shields_ = 0;
@@ -114,22 +115,21 @@ class Waiter : public Runnable {
   void park(std::coroutine_handle<> coroutine) {
     strand_ = Strand::current();
     TUTTI_ASSERT(strand_ != nullptr, "a coroutine waits only inside a strand");
-    coroutine_ = coroutine;
+    strand_->innermost_ = coroutine;
     strand_->waiting_ = this;
   }
   // Continues the strand at once. Only for completions that come from the top of an event loop.
   void resume_now() {
     strand_->waiting_ = nullptr;
-    strand_->resume(coroutine_);
+    strand_->resume(strand_->innermost_);
   }
   // The strand was cancelled while parked here: set a result that says so and wake().
   virtual void on_cancel() = 0;
 
  private:
   friend class Strand;
-  void run() override { strand_->resume(coroutine_); }
+  void run() override { strand_->resume(strand_->innermost_); }
 
-  std::coroutine_handle<> coroutine_;
   Strand* strand_ = nullptr;
 };
 

@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include "base/units.h"
+
 namespace tutti {
 
 class Helper {
@@ -12,6 +14,8 @@ class Helper {
   virtual void start(std::function<void()> work) = 0;
   // Returns when the work is done; at once when there is none.
   virtual void wait() = 0;
+  // Waits for so long at most; whether the work is done.
+  virtual bool wait_for(Duration most) = 0;
 };
 
 // Does it when asked, itself.
@@ -19,6 +23,7 @@ class HelperAtOnce final : public Helper {
  public:
   void start(std::function<void()> work) override { work(); }
   void wait() override {}
+  bool wait_for(Duration) override { return true; }
 };
 
 }  // namespace tutti

@@ -13,6 +13,17 @@
 
 namespace tutti {
 
+class Scope;
+
+// Hears that a word was woken, once. Called by whoever wakes it, or from the top of an event loop.
+class WakeTaker {
+ public:
+  virtual void on_wake(uint64_t tag) = 0;
+
+ protected:
+  ~WakeTaker() = default;
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -29,6 +40,15 @@ class Memory {
   virtual Task<Result<void>> wait(const std::atomic<uint32_t>& word, uint32_t expected,
                                   Instant deadline) = 0;
   virtual void wake_all(std::atomic<uint32_t>& word) = 0;
+
+  // The other way: the taker hears that the word at `offset` of the mapping changed or was woken,
+  // with the tag that it gave, unless the scope is cancelled before. The mapping must stay until
+  // then, but may rest. What waits is the scope's, or nothing at all: there may be a million words.
+  virtual void tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected,
+                         WakeTaker& taker, uint64_t tag, Scope& scope);
+
+ protected:
+  static const std::atomic<uint32_t>& word_at(const Mapping& mapping, uint64_t offset);
 };
 
 }  // namespace tutti

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "world/scope.h"
+
 namespace tutti {
 
 Result<Address> Address::parse(std::string_view text) {
@@ -36,6 +38,28 @@ std::string Address::text() const {
   if (kind == Kind::unix_socket) return "unix:" + host;
   const bool v6 = host.find(':') != std::string::npos;
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+namespace {
+
+Task<void> accept_for(Listener& listener, ConnectionTaker& taker) {
+  while (true) {
+    auto stream = co_await listener.accept();
+    if (stream) {
+      taker.on_connection(std::move(*stream));
+      continue;
+    }
+    // Out of descriptors: some may be closed by the next time, before which accept() pauses.
+    if (stream.error().code() == Code::exhausted) continue;
+    if (stream.error().code() != Code::cancelled) taker.on_accept_failed(stream.error());
+    co_return;
+  }
+}
+
+}  // namespace
+
+void Listener::serve(ConnectionTaker& taker, Scope& scope) {
+  scope.spawn(accept_for(*this, taker));
 }
 
 }  // namespace tutti

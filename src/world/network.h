@@ -26,11 +26,27 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
+class Scope;
+
+// Gets the connections of a listener, one by one. Called from the top of an event loop.
+class ConnectionTaker {
+ public:
+  virtual void on_connection(std::unique_ptr<Stream> stream) = 0;
+  // No more of them come.
+  virtual void on_accept_failed(const Error& why) { static_cast<void>(why); }
+
+ protected:
+  ~ConnectionTaker() = default;
+};
+
 class Listener {
  public:
   virtual ~Listener() = default;  // stops listening; a Unix socket's path is removed
   virtual const Address& address() const = 0;
   virtual Task<Result<std::unique_ptr<Stream>>> accept() = 0;
+  // The other way: the taker gets all that come, until the scope is cancelled or the listener dies.
+  // What waits for them is the scope's, or nothing at all: there may be a million listeners.
+  virtual void serve(ConnectionTaker& taker, Scope& scope);
 };
 
 class Network {

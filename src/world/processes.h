@@ -79,6 +79,17 @@ struct SpawnOptions {
   uint64_t open_files = 0;  // the soft limit it gets; 0 keeps ours
 };
 
+class Scope;
+
+// Hears how a process ended, once. Called from the top of an event loop.
+class ExitTaker {
+ public:
+  virtual void on_exit(const Exit& exit) = 0;
+
+ protected:
+  ~ExitTaker() = default;
+};
+
 class Process {
  public:
   virtual ~Process() = default;  // forgets it; does not end it
@@ -88,6 +99,9 @@ class Process {
   // Whether it has been killed, or has failed, but has not ended yet: the kernel is giving back
   // what it had. Its program does nothing any more.
   virtual bool failing() { return false; }
+  // The other way: the taker hears of it, unless the scope is cancelled or the Process dies before.
+  // What waits for it is the scope's, or nothing at all: there may be a million processes.
+  virtual void tell_exit(ExitTaker& taker, Scope& scope);
   // Code::not_found when it has ended. Never reaches another process that got the same number.
   virtual Result<void> signal(int number) = 0;
   // As signal(), to its whole family: itself and what it started, but for those who left the Unix
@@ -100,6 +114,10 @@ class Processes {
   virtual ~Processes() = default;
   // The error says which step failed: "sh: no such command", "folder /x: …".
   virtual Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) = 0;
+  // One of each, as by spawn(), on two cores at once where that is faster. When one fails, those
+  // that were not begun by then are not, and have Code::cancelled.
+  using Spawns = std::vector<Result<std::unique_ptr<Process>>>;
+  virtual Spawns spawn_all(std::span<const SpawnOptions* const> all);
 
   struct Pipe {
     Handle reader;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/units.h"
 #include "world/executor.h"
 #include "world/handle.h"
 
@@ -25,6 +26,23 @@ struct Credentials {
   gid_t gid = 0;
 };
 
+class Clock;
+class Scope;
+
+// Gets what is read from a stream, as it comes. Called from the top of an event loop; must not
+// destroy the stream.
+class ByteTaker {
+ public:
+  virtual void on_bytes(Bytes bytes, std::vector<Handle> handles) = 0;
+  // Asked after that, and then again until it is nothing: how long to wait before more is read.
+  virtual Duration pause() { return Duration::zero(); }
+  // The last call: the stream has ended, or broke.
+  virtual void on_end(Result<void> why) = 0;
+
+ protected:
+  ~ByteTaker() = default;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -35,6 +53,11 @@ class Stream {
   // co_await gives Result<size_t>: at least one byte, or 0 at the end of the stream. Handles that
   // came with the bytes are appended to `handles`, or closed when it is null.
   Read read(MutableBytes into, std::vector<Handle>* handles = nullptr);
+
+  // The other way: the taker gets all that comes, until the scope is cancelled or the stream dies.
+  // What waits for it is the scope's, or nothing at all: there may be millions of quiet streams.
+  // The clock is for takers that pause.
+  virtual void serve(ByteTaker& taker, Scope& scope, Clock* clock);
 
   // co_await gives Result<void>, when the transport has taken all of it. The bytes, the array of
   // parts and the handles must live until then; handles travel with the first byte and stay open

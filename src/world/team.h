@@ -1,6 +1,8 @@
-// Threads that compute together: each does its part of the same work, and they meet in between.
+// Threads that compute together: each does its part of the same work, and they meet in between, or
+// wait only until the others have come far enough.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace tutti {
@@ -14,6 +16,12 @@ class Team {
   virtual void run(const std::function<void(int thread)>& work) = 0;
   // From within the work of every thread: returns when all have come here.
   virtual void meet() = 0;
+
+  // Marks say how far a thread has come in its work, from 0 on and never back; past all of them
+  // when its work is done. From within: this thread has come to `mark`.
+  virtual void reach(int thread, uint32_t mark) = 0;
+  // From within: returns when all threads have come to `mark`, and what they did before is seen.
+  virtual void wait_for(uint32_t mark) = 0;
 };
 
 // The caller alone.
@@ -22,6 +30,8 @@ class TeamOfOne final : public Team {
   int threads() const override { return 1; }
   void run(const std::function<void(int thread)>& work) override { work(0); }
   void meet() override {}
+  void reach(int /*thread*/, uint32_t /*mark*/) override {}
+  void wait_for(uint32_t /*mark*/) override {}
 };
 
 }  // namespace tutti

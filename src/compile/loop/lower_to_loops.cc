@@ -12,7 +12,7 @@ namespace {
 // Longer rows than this are not joined with others to still longer ones: threads share rows.
 constexpr int64_t kLongRow = 1024;
 
-struct Parameter {
+struct LoopParameter {
   const Type* type;
   std::vector<int64_t> strides;
 
@@ -45,7 +45,8 @@ class Lowering {
       return fail(Code::unsupported, "the last {} dimensions do not lie together",
                   options_.columns);
     choose_columns();
-    for (const Parameter& parameter : parameters_) kernel_.parameters.push_back(access(parameter));
+    for (const LoopParameter& parameter : parameters_)
+      kernel_.parameters.push_back(access(parameter));
     kernel_.reads = body_.inputs.size();
     for (size_t i = 0; i < body_.inputs.size(); ++i) node_of_[body_.inputs[i].value] = load(i);
     for (const Node& op : body_.ops) TRY_DO(lower(op));
@@ -93,7 +94,7 @@ class Lowering {
   // step of one is as long as all steps of the next.
   bool can_join(size_t count) const {
     const size_t first = domain_.size() - count;
-    const auto fits = [&](const Parameter& parameter) {
+    const auto fits = [&](const LoopParameter& parameter) {
       size_t there = 0;
       for (size_t i = first; i < domain_.size(); ++i) there += parameter.type->has(domain_[i].name);
       if (there == 0) return true;
@@ -135,7 +136,7 @@ class Lowering {
     return false;
   }
 
-  Access access(const Parameter& parameter) const {
+  Access access(const LoopParameter& parameter) const {
     Access out{.dtype = parameter.type->dtype, .row_strides = {}, .column_stride = 0};
     for (const Dim& dim : kernel_.rows) out.row_strides.push_back(parameter.stride(dim));
     if (!domain_.empty() && has_columns(*parameter.type))
@@ -228,7 +229,7 @@ class Lowering {
 
   const Graph& body_;
   LoweringOptions options_;
-  std::vector<Parameter> parameters_;  // inputs, then outputs
+  std::vector<LoopParameter> parameters_;  // inputs, then outputs
   LoopKernel kernel_;
   Dims domain_;
   std::set<std::string> reduced_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "compile/gradient_part.h"
 #include "compile/passes/passes.h"
 #include "compile/rewrite.h"
 
@@ -8,8 +9,10 @@ namespace tutti {
 namespace {
 
 bool is_gradient_of(const Node& gradient, const Node& loss) {
+  Attributes attributes = gradient.attributes;
+  attributes.remove(kPart);
   return gradient.kind == OpKind::linear_cross_entropy_grad &&
-         gradient.attributes == loss.attributes &&
+         has_input_part(gradient.attributes) && attributes == loss.attributes &&
          std::equal(loss.operands.begin(), loss.operands.end(), gradient.operands.begin());
 }
 

@@ -8,13 +8,14 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<Pass, 10> kPasses = {{
+constexpr std::array<Pass, 11> kPasses = {{
     {"expand", expand},
     {"simplify", simplify},
     {"merge-equal", merge_equal},
     {"join-losses", join_losses},
     {"join-pads", join_pads},
     {"remove-unused", remove_unused},
+    {"join-gradients", join_gradients},
     {"sink-sums", sink_sums},
     {"simplify-again", simplify},
     {"fuse", fuse},

@@ -34,6 +34,10 @@ Graph merge_equal(const Graph& graph);
 // to the loss's place and stands for both.
 Graph join_losses(const Graph& graph);
 
+// The gradient of an input and those of weights that follow from the same, as one operation: both
+// in one pass over what they read. Who wants them apart has them in graphs of their own.
+Graph join_gradients(const Graph& graph);
+
 // A sum of pads that leave each other free is a concat: what the gradient of several slices of one
 // tensor is.
 Graph join_pads(const Graph& graph);

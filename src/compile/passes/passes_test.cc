@@ -156,10 +156,43 @@ TEST_CASE("join_losses computes a loss where its gradient is") {
   check_pass(both, with->text(),
              R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2]) {
   %0 = constant() {value=1.0} : f32[t=2]
-  %1, %2, %3 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", vocab="v"}
-      : f32[t=2], f32[t=2, e=3], f32[v=4, e=3] @"gpt.py:9"
-  %4 = sum(%1) {dims=["t"]} : f32[]
-  return %4 as "loss", %2 as "gradient/x", %3 as "gradient/w"
+  %1, %2 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", part="input", vocab="v"}
+      : f32[t=2], f32[t=2, e=3] @"gpt.py:9"
+  %3 = sum(%1) {dims=["t"]} : f32[]
+  %4 = linear_cross_entropy_grad(%x, %w, %i, %0) {over="e", part="weights", vocab="v"}
+      : f32[v=4, e=3] @"gpt.py:9"
+  return %3 as "loss", %2 as "gradient/x", %4 as "gradient/w"
+}
+)");
+}
+
+TEST_CASE("join_gradients makes one operation of a gradient's two parts, in rounds too") {
+  check_pass(join_gradients, R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2],
+      %d: f32[t=2]) {
+    %dw = linear_cross_entropy_grad(%x, %w, %i, %d) {over="e", part="weights", vocab="v"}
+    %l, %dx = linear_cross_entropy_grad(%x, %w, %i, %d) {over="e", part="input", vocab="v"}
+    %y, %ds = repeat(%dx, %w, %x, %d) {carried=1, count=4, reversed=true, sliced=1, stack="v"}
+    body(%dy: f32[t=2, e=3], %s: f32[e=3], %x: f32[t=2, e=3], %r: f32[t=2]) {
+      %dx = rms_norm_grad(%dy, %x, %s, %r) {dim="e", part="input"}
+      %other = rms_norm_grad(%x, %x, %s, %r) {dim="e", part="weights"}
+      %ds = rms_norm_grad(%dy, %x, %s, %r) {dim="e", part="weights"}
+      %both = add(%ds, %other)
+      return %dx as "dy", %both as "ds"
+    }
+    return %l as "l", %dw as "dw", %y as "y", %ds as "ds"
+  })",
+             R"(graph g(%x: f32[t=2, e=3], %w: f32[v=4, e=3], %i: i32[t=2], %d: f32[t=2]) {
+  %0, %1, %2 = linear_cross_entropy_grad(%x, %w, %i, %d) {over="e", vocab="v"}
+      : f32[t=2], f32[t=2, e=3], f32[v=4, e=3]
+  %3, %4 = repeat(%1, %w, %x, %d) {carried=1, count=4, reversed=true, sliced=1, stack="v"}
+      : f32[t=2, e=3], f32[v=4, e=3]
+  body(%dy: f32[t=2, e=3], %s: f32[e=3], %x: f32[t=2, e=3], %r: f32[t=2]) {
+    %0, %1 = rms_norm_grad(%dy, %x, %s, %r) {dim="e"} : f32[t=2, e=3], f32[e=3]
+    %2 = rms_norm_grad(%x, %x, %s, %r) {dim="e", part="weights"} : f32[e=3]
+    %3 = add(%1, %2) : f32[e=3]
+    return %0 as "dy", %3 as "ds"
+  }
+  return %0 as "l", %2 as "dw", %3 as "y", %4 as "ds"
 }
 )");
 }

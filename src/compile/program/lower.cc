@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "compile/program/frame.h"
+#include "compile/program/schedule.h"
 
 namespace tutti {
 namespace {
@@ -61,6 +62,8 @@ Result<Program> lower_to_program(const Graph& graph) {
   program.arena_bytes = frame.bytes;
   program.instructions = std::move(frame.instructions);
   mark_sections(program);
+  schedule_over_threads(program);
+  TRY_DO(check_schedule(program));
   return program;
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 #include <ranges>
 
+#include "compile/gradient_part.h"
 #include "compile/program/frame_lowering.h"
 #include "compile/program/tensor_view.h"
 
@@ -182,9 +183,12 @@ Result<void> FrameLowering::lower_matmul(const Node& op) {
   return {};
 }
 
-// Some rows of logits at a time, which at once become their gradient and are used up.
+// Some rows of logits at a time, which at once become their gradient and are used up. Of a gradient
+// that comes in two parts each computes them anew, since there is never room for all.
 void FrameLowering::lower_cross_entropy(const Node& op) {
   const bool with_gradient = op.kind == OpKind::linear_cross_entropy_grad;
+  const bool with_input = with_gradient && has_input_part(op.attributes);
+  const bool with_weights = with_gradient && has_weights_part(op.attributes);
   const std::string over = op.attributes.get<std::string>("over");
   const std::vector<TensorRef> in = dense_operands(op);
   const Names rows = names_in(in[0].type, [&](const auto& name) { return name != over; });
@@ -193,6 +197,8 @@ void FrameLowering::lower_cross_entropy(const Node& op) {
   const TensorRef x = *matrix(
       rows_are_dense(in[0], over) ? in[0] : as_dense(transposed(in[0], joined_names(rows, {over}))),
       rows, {over});
+  const TensorRef loss =
+      with_gradient && !with_input ? scratch(graph_.type(op.operands[3])) : out[0];
   const TensorRef w = *matrix(in[1], {op.attributes.get<std::string>("vocab")}, {over});
   const int64_t words = w.type.dims[0].size;
   const int64_t all = x.type.dims[0].size;
@@ -207,11 +213,11 @@ void FrameLowering::lower_cross_entropy(const Node& op) {
     gemm(some_rows(x, first, count), turned(w), logits, false);
     std::vector<TensorRef> given{logits, some_rows(flat(in[2]), first, count)};
     if (with_gradient) given.push_back(some_rows(flat(in[3]), first, count));
-    emit(Kernel::cross_entropy, std::move(given), {some_rows(flat(out[0]), first, count), logits});
-    if (!with_gradient) continue;
-    gemm(logits, w, some_rows(*matrix(out[1], rows, {over}), first, count), false);
-    gemm(turned(logits), some_rows(x, first, count),
-         *matrix(out[2], {op.attributes.get<std::string>("vocab")}, {over}), first > 0);
+    emit(Kernel::cross_entropy, std::move(given), {some_rows(flat(loss), first, count), logits});
+    if (with_input) gemm(logits, w, some_rows(*matrix(out[1], rows, {over}), first, count), false);
+    if (with_weights)
+      gemm(turned(logits), some_rows(x, first, count),
+           *matrix(out.back(), {op.attributes.get<std::string>("vocab")}, {over}), first > 0);
   }
 }
 
@@ -236,20 +242,24 @@ void FrameLowering::lower_rows(const Node& op) {
   }
 }
 
+// One kernel makes the gradient of the rows and the sums of groups. Where only one of them is
+// wanted the other is written nowhere in particular: the bits are those of both at once.
 void FrameLowering::lower_norm_grad(const Node& op, Kernel rows, Kernel join) {
   std::vector<TensorRef> in = dense_operands(op);
   std::vector<TensorRef> out;
   for (size_t i = 0; i < op.results.size(); ++i) out.push_back(result(op, i, true));
-  const Dim& columns = in[1].type.dims.back();
+  if (!has_input_part(op.attributes)) out.insert(out.begin(), scratch(in[1].type));
+  const Dim columns = in[1].type.dims.back();
   const int64_t groups = parts(in[1].type.elements() / columns.size, kRowsInGroup);
   // Of every group its sums side by side.
-  const auto each = static_cast<int64_t>(out.size() - 1);
+  const int64_t each = op.kind == OpKind::layer_norm_grad ? 2 : 1;
   const TensorRef room = scratch({DType::f32, {{"group", groups}, {"sum", each}, columns}});
   std::vector<TensorRef> sums;
   for (int64_t i = 0; i < each; ++i) sums.push_back(without_dim(sliced(room, "sum", i, 1), "sum"));
   std::vector<TensorRef> first{out[0]};
   first.insert(first.end(), sums.begin(), sums.end());
   emit(rows, std::move(in), std::move(first), {{"group", kRowsInGroup}});
+  if (!has_weights_part(op.attributes)) return;
   emit(join, std::move(sums), {out.begin() + 1, out.end()}, {{"group", kRowsInGroup}});
 }
 

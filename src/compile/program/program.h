@@ -1,9 +1,11 @@
 // What runs: a flat list of instructions over planned buffers. A device executes it, or charges for
 // it; nothing is decided any more while it runs.
 //
-// Instructions run in order, each by all threads of a device at once, with a barrier in between.
+// Every thread of a device runs all instructions in order, its share of each. It begins one when
+// all threads are done with those before, but for those that it may run beside (schedule.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -62,8 +64,16 @@ struct Instruction {
   int64_t loops = -1;           // the generated kernel, or that of a gemm's edge
   std::vector<TensorRef> edge;  // parameters of the edge
   Section section = Section::compute;
+  // How many instructions right before it others may still be busy with when it begins.
+  size_t beside = 0;
+  uint32_t room = 0;  // which workspace of all threads it uses, if it does
+  // Of a gemm, the panel that holds b; of adamw, those that it writes (packing.h).
+  std::vector<uint32_t> panels;
   std::string at;
 };
+
+// Workspaces of all threads: two instructions that run beside each other have one each.
+constexpr uint32_t kSharedRooms = 2;
 
 enum class BufferPlace : uint8_t { input, output, arena };
 
@@ -81,10 +91,16 @@ struct Program {
   std::vector<Type> output_types;
   std::vector<ProgramBuffer> buffers;
   int64_t arena_bytes = 0;
+  std::vector<TensorRef> panels;  // matrices [k, n] of states that a device keeps packed
   std::vector<LoopKernel> loops;
   std::vector<Instruction> instructions;
 
   std::string text() const;
+  // The first instruction that writes a state; all of them if none does.
+  size_t commit_begin() const {
+    const auto first = std::ranges::find(instructions, Section::commit, &Instruction::section);
+    return static_cast<size_t>(first - instructions.begin());
+  }
 };
 
 }  // namespace tutti

@@ -52,12 +52,29 @@ std::string refs_text(const Program& program, const std::vector<TensorRef>& refs
   return text;
 }
 
+// What was decided about how it runs.
+std::string choices_text(const Instruction& instruction) {
+  std::string text;
+  for (const uint32_t panel : instruction.panels)
+    text += fmt::format("{} {}",
+                        panel != instruction.panels[0]       ? ","
+                        : instruction.kernel == Kernel::gemm ? " with panel"
+                        : instruction.panels.size() == 1     ? " into panel"
+                                                             : " into panels",
+                        panel);
+  if (instruction.beside != 0) text += fmt::format(" beside {}", instruction.beside);
+  if (instruction.room != 0) text += fmt::format(" in room {}", instruction.room);
+  return text;
+}
+
 }  // namespace
 
 std::string_view kernel_name(Kernel kernel) { return kKernelNames[static_cast<size_t>(kernel)]; }
 
 std::string Program::text() const {
   std::string out = fmt::format("program, arena of {} bytes\n", arena_bytes);
+  for (size_t i = 0; i < panels.size(); ++i)
+    out += fmt::format("  panel {}: {}\n", i, ref_text(*this, panels[i]));
   Section section = Section::compute;
   for (const Instruction& instruction : instructions) {
     if (instruction.section != section) {
@@ -70,9 +87,9 @@ std::string Program::text() const {
                                  ? loops[static_cast<size_t>(instruction.loops)].name
                                  : std::string(kernel_name(instruction.kernel));
     out +=
-        fmt::format("  {} {}({}) -> {}{}\n", name, instruction.attributes.text(),
+        fmt::format("  {} {}({}) -> {}{}{}\n", name, instruction.attributes.text(),
                     refs_text(*this, instruction.operands), refs_text(*this, instruction.results),
-                    instruction.at.empty() ? "" : " @" + instruction.at);
+                    choices_text(instruction), instruction.at.empty() ? "" : " @" + instruction.at);
     if (instruction.kernel != Kernel::gemm || instruction.loops < 0) continue;
     const LoopKernel& edge = loops[static_cast<size_t>(instruction.loops)];
     const auto reads = instruction.edge.begin() + static_cast<ptrdiff_t>(edge.reads);

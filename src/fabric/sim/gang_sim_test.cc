@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "fabric/parcel.h"
 #include "fabric/plan.h"
 #include "fabric/sim/gang.h"
 
@@ -15,7 +16,7 @@ namespace {
 struct Rounds {
   uint64_t count = 60;
   uint64_t sums = 0;
-  bool turns = false;  // also reshards
+  bool turns = false;  // also reshards and messages
   bool large = false;
 
   Task<Result<void>> go_on(Fabric& fabric, World& world) {
@@ -36,6 +37,8 @@ struct Rounds {
       if (turns) {
         auto turned = co_await turn(fabric, world, 1 + round * 2'654'435'761 % 20'000);
         if (!turned) co_return turned;
+        auto passed = co_await pass(fabric, world, 1 + round * 40'503 % 9'000);
+        if (!passed) co_return passed;
       }
       done_[fabric.rank()] = round + 1;
       const Duration pause((fabric.rank() * 7919 + round * 104'729) % 400'000);
@@ -103,6 +106,28 @@ struct Rounds {
       wrong += got[i] != static_cast<int32_t>(after.begin[0] + i);
     REQUIRE(wrong == 0);
     co_return Result<void>{};
+  }
+
+  // A message round the ring.
+  Task<Result<void>> pass(Fabric& fabric, World& world, uint64_t elements) {
+    const uint32_t ranks = fabric.world_size();
+    const uint32_t before = (fabric.rank() + ranks - 1) % ranks;
+    const std::vector<uint64_t> ours(elements, fabric.rank());
+    std::vector<uint64_t> got(elements);
+    auto sent = fabric.send({.rank = (fabric.rank() + 1) % ranks,
+                             .tag = elements,
+                             .bytes = std::as_bytes(std::span(ours))});
+    if (!sent) co_return fail(std::move(sent).error());
+    auto came = fabric.receive(
+        {.rank = before, .tag = elements, .into = std::as_writable_bytes(std::span(got))});
+    Result<void> done;
+    if (!came) done = fail(std::move(came).error());
+    if (done) done = co_await fabric.wait(world, *came, 60s);
+    if (done) done = co_await fabric.wait(world, *sent, 60s);
+    co_await (*sent)->abandon(world);
+    if (came) co_await (*came)->abandon(world);
+    if (done) REQUIRE(got == std::vector<uint64_t>(elements, before));
+    co_return done;
   }
 
   std::vector<uint64_t> done_;  // by rank

@@ -164,6 +164,16 @@ bool change_own_nice(int by) {
   return setpriority(PRIO_PROCESS, 0, now + by) == 0;
 }
 
+void give_own_nice_to_session() {
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  if (nice == 0 || getsid(0) != getpid()) return;
+  const Handle file = own_fd(open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
+  if (!file.open()) return;  // there are none
+  const std::string text = fmt::format("{}", nice);
+  // Whoever may not is as before.
+  static_cast<void>(write(file.number(), text.data(), text.size()) == 0);
+}
+
 std::string current_folder() {
   std::array<char, PATH_MAX> path;
   return getcwd(path.data(), path.size()) != nullptr ? std::string(path.data()) : std::string("/");

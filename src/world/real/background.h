@@ -46,6 +46,9 @@ Result<Handle> open_log_file(const std::string& path);
 
 // This process before others, if it may. Says whether it may.
 bool change_own_nice(int by);
+// The same of the session that it leads: where the kernel has autogroups it shares a core among
+// sessions first, whatever the processes in them say. A session begins with 0.
+void give_own_nice_to_session();
 
 std::string current_folder();
 

@@ -8,6 +8,7 @@
 #include "world/real/fd.h"
 #include "world/real/network_fixture.h"
 #include "world/real/random.h"
+#include "world/real/temporary_folder_fixture.h"
 
 namespace tutti {
 namespace {

@@ -40,6 +40,11 @@ void HelperThread::wait() {
   changed_.wait(lock, [this] { return !work_; });
 }
 
+bool HelperThread::wait_for(Duration most) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, most, [this] { return !work_; });
+}
+
 void HelperThread::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {

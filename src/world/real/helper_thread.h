@@ -18,6 +18,7 @@ class HelperThread final : public Helper {
 
   void start(std::function<void()> work) override;
   void wait() override;
+  bool wait_for(Duration most) override;
 
  private:
   void serve();

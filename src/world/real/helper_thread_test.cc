@@ -22,6 +22,17 @@ TEST_CASE("a helper works while we do not wait for it") {
   }
 }
 
+TEST_CASE("who waits for a while is told whether the helper is done") {
+  HelperThread helper;
+  CHECK(helper.wait_for(Duration(0)));  // nothing
+  std::binary_semaphore go{0};
+  helper.start([&] { go.acquire(); });
+  CHECK_FALSE(helper.wait_for(1ms));
+  go.release();
+  while (!helper.wait_for(1ms)) {
+  }
+}
+
 TEST_CASE("a helper that goes has done what it was given") {
   int done = 0;
   {

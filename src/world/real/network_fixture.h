@@ -33,12 +33,6 @@ struct NetworkFixture {
   RealNetwork network{loop};
 };
 
-struct TemporaryFolder {
-  std::string path = "/tmp/tutti-test-XXXXXX";
-  TemporaryFolder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-};
-
 // Allows at most this many descriptors more than are open now, until it dies.
 class DescriptorLimit {
  public:

@@ -157,23 +157,4 @@ inline bool have_children() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-// A folder that is removed, with the files in it, at the end.
-struct TemporaryFolder {
-  TemporaryFolder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
-  ~TemporaryFolder() {
-    if (DIR* folder = opendir(path.c_str())) {
-      while (const dirent* entry = readdir(folder)) unlinkat(dirfd(folder), entry->d_name, 0);
-      closedir(folder);
-    }
-    rmdir(path.c_str());
-  }
-  std::string write(const std::string& name, const std::string& text, mode_t mode) const {
-    const std::string file = path + "/" + name;
-    std::ofstream(file) << text;
-    chmod(file.c_str(), mode);
-    return file;
-  }
-  std::string path = "/tmp/tutti-test-XXXXXX";
-};
-
 }  // namespace tutti::process_testing

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <map>
+#include <memory>
 
 #include "world/processes.h"
 #include "world/real/groups.h"
+#include "world/real/helper_thread.h"
 #include "world/real/loop.h"
 #include "world/real/memory_kills.h"
 #include "world/real/process_tree.h"
@@ -26,6 +28,7 @@ class RealProcesses final : public Processes {
   ~RealProcesses() override;  // every Process must be gone
 
   Result<std::unique_ptr<Process>> spawn(const SpawnOptions& options) override;
+  Spawns spawn_all(std::span<const SpawnOptions* const> all) override;
   Result<Pipe> pipe() override;
   Result<Terminal> terminal(unsigned columns, unsigned rows) override;
   Result<void> become_subreaper() override;
@@ -48,8 +51,19 @@ class RealProcesses final : public Processes {
 
  private:
   friend RealProcess;
+  // The second of two that start processes. It lives as long as we do: the kernel takes the end of
+  // the thread that started a process for the end of its parent.
+  struct Second {
+    explicit Second(Spawner::Way way) : spawner(way) {}
+    Spawner spawner;
+    HelperThread thread;
+  };
+  Result<void> begin(RealProcess& process, Spawner& spawner, const SpawnOptions& options);
+
   Loop& loop_;
+  Spawner::Way way_;
   Spawner spawner_;
+  std::unique_ptr<Second> second_;  // from the first time that there are many
   Groups groups_;
   MemoryKills memory_kills_;
   ProcessTree tree_;

@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "world/real/process_test_tools.h"
+#include "world/real/temporary_folder_fixture.h"
 
 namespace tutti {
 
@@ -65,7 +66,69 @@ Task<void> note_exits(std::vector<std::unique_ptr<Process>>& processes,
   CHECK(joined.has_value());
 }
 
+// Started together: as many as there are scripts.
+struct Together {
+  Together(Host& host, const std::vector<std::string>& scripts, int death_signal = 0) {
+    for (const std::string& text : scripts) options.push_back(script(text));
+    for (SpawnOptions& one : options) one.parent_death_signal = death_signal;
+    std::vector<const SpawnOptions*> all;
+    for (const SpawnOptions& one : options) all.push_back(&one);
+    spawns = host.processes.spawn_all(all);
+  }
+  std::vector<SpawnOptions> options;
+  Processes::Spawns spawns;
+};
+
 }  // namespace
+
+TEST_CASE("of many that are started together each is what it was asked to be") {
+  for (const auto way : {Spawner::Way::best, Spawner::Way::portable}) {
+    Host host(way);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::string> scripts;
+      for (int i = 0; i < 40; ++i) scripts.push_back(fmt::format("exit {}", i));
+      Together together(host, scripts, SIGKILL);
+      REQUIRE(together.spawns.size() == 40);
+      for (int i = 0; i < 40; ++i) {
+        auto& spawned = together.spawns[static_cast<size_t>(i)];
+        REQUIRE(spawned.has_value());
+        CHECK(host.wait(**spawned).code == i);
+      }
+      CHECK(host.processes.childless());
+    }
+  }
+}
+
+TEST_CASE("the exits of many that were started together are told in the order they happened") {
+  Host host;
+  Together together(host, std::vector<std::string>(6, "exec sleep 1000"));
+  std::vector<std::unique_ptr<Process>> processes;
+  for (auto& spawned : together.spawns) processes.push_back(std::move(*spawned));
+  const std::vector<size_t> killed = {4, 1, 5, 0, 3, 2};
+  for (const size_t i : killed) {
+    kill(processes[i]->pid(), SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(processes[i]->pid()), &info, WEXITED | WNOWAIT);
+  }
+  std::vector<size_t> order;
+  host.loop.run(note_exits(processes, order));
+  CHECK(order == killed);
+}
+
+TEST_CASE("when one of many cannot be started, the rest is not begun, and says so") {
+  Host host;
+  std::vector<SpawnOptions> options(30, command({"true"}));
+  options[2] = command({"/no/such/command"});
+  std::vector<const SpawnOptions*> all;
+  for (const SpawnOptions& one : options) all.push_back(&one);
+  Processes::Spawns spawns = host.processes.spawn_all(all);
+  REQUIRE(spawns.size() == 30);
+  CHECK(spawns[2].error().code() == Code::not_found);
+  CHECK(spawns[29].error().code() == Code::cancelled);
+  for (auto& spawned : spawns)
+    if (spawned) CHECK(host.wait(**spawned).ok());
+  CHECK(host.processes.childless());
+}
 
 TEST_CASE("the exits of many are told in the order they happened, not in which they are awaited") {
   Host host;
@@ -203,11 +266,12 @@ TEST_CASE("a subreaper sees its descendants, and adopts and reaps orphans") {
   Host host;
   REQUIRE(host.processes.become_subreaper().has_value());
   auto pipe = host.processes.pipe();
-  SpawnOptions options = script("(sh -c 'echo $$; exec sleep 1000' &) ; read line");
+  SpawnOptions options = script("(sleep 1000 & echo $!); echo its parent is gone; read line");
   auto hold = input_pipe(host);
   options.inherit = {{&pipe->writer, 1}, {&hold.reader, 0}};
   const auto process = must_spawn(host, options);
   const pid_t daemon = std::stoi(read_line(pipe->reader));
+  CHECK(read_line(pipe->reader) == "its parent is gone");
 
   auto descendants = host.processes.descendants();
   REQUIRE(descendants.has_value());

@@ -106,7 +106,14 @@ Result<RankPlace> find_rank_place() {
   const char* role = getenv("ROLE_NAME");
   place.role = role == nullptr ? "" : role;
   TRY(place.control, map_all(TUTTI_CONTROL_FD_VARIABLE, "the control pages"));
-  TRY(place.heap, map_all(kHeapVariable, "the heap"));
+  auto heap = map_all(kHeapVariable, "the heap");
+  if (!heap && heap.error().code() == Code::exhausted)
+    return fail(Code::exhausted,
+                "{}: it takes addresses, and memory only where it is used; a limit on addresses "
+                "(ulimit -v) leaves no room for it",
+                heap.error().text());
+  if (!heap) return fail(std::move(heap).error());
+  place.heap = *std::move(heap);
   if (offset + TUTTI_CONTROL_BYTES > place.control->bytes().size())
     return fail(Code::invalid, "there is no control page at {}", offset);
   auto& page = *reinterpret_cast<tutti_control_page*>(place.control->bytes().data() + offset);

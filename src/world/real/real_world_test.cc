@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "world/real/network_fixture.h"
+#include "world/real/temporary_folder_fixture.h"
 
 namespace tutti {
 namespace {

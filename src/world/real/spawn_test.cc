@@ -9,6 +9,7 @@
 
 #include "world/real/fd.h"
 #include "world/real/process_test_tools.h"
+#include "world/real/temporary_folder_fixture.h"
 
 namespace tutti {
 

@@ -9,6 +9,8 @@ namespace {
 
 // Some 100 µs: twice what waking costs.
 constexpr int kSpins = 4000;
+// Of a thread whose work is done.
+constexpr uint32_t kPastAll = ~uint32_t{0};
 
 // Of a thread that teams keep on one core: how many do, and where it was allowed before.
 struct Kept {
@@ -17,7 +19,7 @@ struct Kept {
 };
 thread_local Kept kept;
 
-std::vector<int> usable_cores() {
+std::vector<int> cores_allowed() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   std::vector<int> cores;
@@ -49,8 +51,9 @@ void let_caller_go() {
 }  // namespace
 
 ThreadTeam::ThreadTeam(int threads) {
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = cores_allowed();
   threads_ = threads > 0 ? threads : static_cast<int>(cores.size());
+  marks_ = std::vector<Mark>(static_cast<size_t>(threads_));
   const bool one_each = threads_ > 1 && std::cmp_equal(threads_, cores.size());
   for (int i = 1; i < threads_; ++i) {
     helpers_.emplace_back([this, i] { serve(i); });
@@ -77,8 +80,14 @@ ThreadTeam::~ThreadTeam() {
 void ThreadTeam::run(const std::function<void(int)>& work) {
   if (threads_ == 1) return work(0);
   work_ = &work;
+  for (Mark& mark : marks_) mark.reached.store(0, std::memory_order_relaxed);
   change(calls_);
-  work(0);
+  do_work(0);
+}
+
+void ThreadTeam::do_work(int thread) {
+  (*work_)(thread);
+  reach(thread, kPastAll);
   meet();
 }
 
@@ -87,8 +96,7 @@ void ThreadTeam::serve(int thread) {
     wait_for_change(calls_, done);
     ++done;
     if (ending_) return;
-    (*work_)(thread);
-    meet();
+    do_work(thread);
   }
 }
 
@@ -103,18 +111,43 @@ void ThreadTeam::meet() {
   }
 }
 
-void ThreadTeam::wait_for_change(const std::atomic<uint32_t>& word, uint32_t old) {
+void ThreadTeam::reach(int thread, uint32_t mark) {
+  std::atomic<uint32_t>& reached = marks_[static_cast<size_t>(thread)].reached;
+  reached.store(mark, std::memory_order_seq_cst);
+  wake(reached);
+}
+
+void ThreadTeam::wait_for(uint32_t mark) {
+  if (threads_ == 1) return;
+  for (const Mark& each : marks_)
+    wait_until(each.reached, [mark](uint32_t reached) { return reached >= mark; });
+}
+
+template <class IsSuch>
+void ThreadTeam::wait_until(const std::atomic<uint32_t>& word, const IsSuch& is_such) {
   for (int i = 0; i < kSpins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (is_such(word.load(std::memory_order_acquire))) return;
     _mm_pause();
   }
   sleeping_.fetch_add(1, std::memory_order_seq_cst);
-  while (word.load(std::memory_order_seq_cst) == old) parking_.park(word, old, kNever);
+  for (;;) {
+    const uint32_t now = word.load(std::memory_order_seq_cst);
+    if (is_such(now)) break;
+    parking_.park(word, now, kNever);
+  }
   sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void ThreadTeam::wait_for_change(const std::atomic<uint32_t>& word, uint32_t old) {
+  wait_until(word, [old](uint32_t now) { return now != old; });
 }
 
 void ThreadTeam::change(std::atomic<uint32_t>& word) {
   word.fetch_add(1, std::memory_order_seq_cst);
+  wake(word);
+}
+
+void ThreadTeam::wake(std::atomic<uint32_t>& word) {
   if (sleeping_.load(std::memory_order_seq_cst) != 0) parking_.wake_all(word);
 }
 

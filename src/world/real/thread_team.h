@@ -24,12 +24,22 @@ class ThreadTeam final : public Team {
   int threads() const override { return threads_; }
   void run(const std::function<void(int thread)>& work) override;
   void meet() override;
+  void reach(int thread, uint32_t mark) override;
+  void wait_for(uint32_t mark) override;
 
  private:
+  struct alignas(64) Mark {
+    std::atomic<uint32_t> reached = 0;
+  };
+
   void serve(int thread);
-  // Returns when the word is no longer `old`.
+  void do_work(int thread);
+  // Returns when the word is such; who changes it then calls wake().
+  template <class IsSuch>
+  void wait_until(const std::atomic<uint32_t>& word, const IsSuch& is_such);
   void wait_for_change(const std::atomic<uint32_t>& word, uint32_t old);
   void change(std::atomic<uint32_t>& word);
+  void wake(std::atomic<uint32_t>& word);
 
   int threads_;
   RealParking parking_;
@@ -39,6 +49,7 @@ class ThreadTeam final : public Team {
   alignas(64) std::atomic<uint32_t> arrived_ = 0;  // at the meeting under way
   alignas(64) std::atomic<uint32_t> meetings_ = 0;
   alignas(64) std::atomic<uint32_t> sleeping_ = 0;
+  std::vector<Mark> marks_;  // of each thread
   std::vector<std::thread> helpers_;
   std::thread::id kept_;  // of the caller, if it is kept on a core
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "world/disk.h"
+#include "world/sim/costs.h"
 #include "world/sim/event.h"
 #include "world/sim/file_system.h"
 #include "world/sim/random.h"
@@ -35,7 +36,8 @@ class SimDisk final : public Disk {
 
   // The end of one operation: co_await gives Result<void>, an I/O error by chance.
   class Done;
-  Done done(std::string_view what, double bytes, double latency_ns);
+  Done done(const char* what, uint64_t bytes,
+            double CostTable::* latency = &CostTable::disk_latency_ns);
   Result<void> check_space() const;
   int64_t unix_ns() const;
 

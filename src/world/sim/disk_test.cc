@@ -171,5 +171,41 @@ TEST_CASE("files are renamed, removed and listed") {
   CHECK(names == std::vector<std::string>{"three"});
 }
 
+Task<Result<void>> change_at_random(Disk& disk, SimRandom& random, std::string& expected) {
+  CO_TRY(auto file, co_await disk.open("/a", kCreate));
+  for (int change = 0; change < 60; ++change) {
+    const uint64_t kind = random.below(8);
+    if (kind == 0) {
+      const uint64_t size = random.below(200);
+      expected.resize(size);
+      CO_TRY_DO(co_await file->truncate(size));
+    } else if (kind < 4) {
+      CO_TRY_DO(co_await file->sync());
+    } else {
+      const std::string text(1 + random.below(40), static_cast<char>('a' + random.below(3)));
+      const uint64_t offset = kind == 4 ? random.below(expected.size() + 1) : expected.size();
+      if (expected.size() < offset + text.size()) expected.resize(offset + text.size());
+      expected.replace(offset, text.size(), text);
+      const Bytes bytes = as_bytes(text);
+      CO_TRY_DO(co_await file->write(offset, bytes));
+    }
+  }
+  co_return co_await file->sync();
+}
+
+TEST_CASE("a file is what was written, whenever it was synced, on this disk or another") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Simulator sim({.seed = seed, .hosts = 4});
+    SimRandom random(seed);
+    for (uint32_t host = 0; host < 4; ++host) {
+      std::string expected;
+      REQUIRE(sim.run(change_at_random(sim.host(host).disk(), random, expected), 1min));
+      std::string seen;
+      REQUIRE(sim.run(look(sim.host(host).disk(), "/a", seen), 1min));
+      CHECK(seen == expected);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/alike.h"
 #include "base/bytes.h"
 #include "base/result.h"
 #include "world/disk.h"
@@ -21,12 +22,15 @@ namespace tutti {
 
 constexpr uint64_t kSectorBytes = 512;
 
-// How much a disk holds, shared by its files.
+// How much a disk holds, shared by its files, and where those at rest are kept.
 struct DiskSpace {
+  AlikePool* pool = nullptr;
   uint64_t capacity = uint64_t{64} << 30;
   uint64_t used = 0;
 };
 
+// A small file that is only appended to and synced, as most are, is kept as what differs from the
+// files of other hosts, and what was appended since; any other one is open.
 class FileBody {
  public:
   explicit FileBody(std::shared_ptr<DiskSpace> space) : space_(std::move(space)) {}
@@ -40,9 +44,9 @@ class FileBody {
   Result<void> resize(uint64_t size);
   Result<std::unique_ptr<Mapping>> map(uint64_t offset, uint64_t size, bool writable);
 
-  uint64_t unsynced_bytes() const { return unsynced_.end - unsynced_.begin; }
+  uint64_t unsynced_bytes() const;
   void sync();
-  void sync_failed() { unsynced_ = {}; }
+  void sync_failed() { open().unsynced = {}; }
   void crash(Random& luck);
 
  private:
@@ -51,32 +55,45 @@ class FileBody {
     uint64_t end = 0;
     void add(uint64_t first, uint64_t last);
   };
-  Result<void> reserve(uint64_t size);
-  void set_capacity(uint64_t capacity);
-  void will_change(uint64_t begin);
-  void sync_part();
-  void changed(uint64_t begin, uint64_t end);
-  uint64_t synced_size() const { return synced_ ? synced_->size() : synced_size_; }
+  struct Open {
+    void set_capacity(uint64_t capacity, uint64_t size);
+    void will_change(uint64_t begin);
+    void sync_part(uint64_t size);
+    void changed(uint64_t begin, uint64_t end);
+
+    std::shared_ptr<std::byte[]> data;
+    uint64_t capacity = 0;
+    std::unique_ptr<std::vector<std::byte>> synced;
+    uint64_t synced_size = 0;  // without a copy: so much of the contents is synced
+    Range unsynced;            // what sync() writes
+    Range differs;             // where contents and synced may differ
+    bool mapped_writable = false;
+  };
+  Open& open();
+  std::string rested() const;
+  bool append(Bytes bytes);
+  void rest();
+  Result<void> check_space(uint64_t size) const;
+  Result<void> reserve(Open& open, uint64_t size);
 
   std::shared_ptr<DiskSpace> space_;
-  std::shared_ptr<std::byte[]> data_;
   uint64_t size_ = 0;
-  uint64_t capacity_ = 0;
-  std::unique_ptr<std::vector<std::byte>> synced_;
-  uint64_t synced_size_ = 0;  // without a copy: so much of the contents is synced
-  Range unsynced_;            // what sync() writes
-  Range differs_;             // where contents and synced may differ
-  bool mapped_writable_ = false;
+  AlikeBytes synced_;  // while it is not open
+  AlikeBytes added_;   // since then, to what was synced
+  std::unique_ptr<Open> open_;
 };
 
 struct DiskNode;
 using DiskNodePtr = std::shared_ptr<DiskNode>;
 
+// One copy of each name that is used on any disk of this thread, for good: they are few.
+const std::string* shared_name(const std::string& name);
+
 // The names in a directory, and what they name now and after a loss of power.
 class DiskNames {
  public:
   struct Entry {
-    std::string name;
+    const std::string* name;
     DiskNodePtr now;     // or nullptr
     DiskNodePtr synced;  // or nullptr
   };
@@ -104,7 +121,7 @@ struct DiskNode {
 
 class FileSystem {
  public:
-  FileSystem();
+  explicit FileSystem(AlikePool* pool = nullptr);
   DiskSpace& space() { return *space_; }
 
   Result<DiskNodePtr> find(const std::string& path) const;
@@ -118,12 +135,14 @@ class FileSystem {
  private:
   struct Name {
     DiskNodePtr directory;
-    std::string name;
+    const std::string* name;
   };
-  // What one call did to names: all of it survives, or nothing.
+  // What one call did to a name, and to the one before it if it is of the same call: all of it
+  // survives, or nothing.
   struct Change {
-    std::vector<Name> names;
-    std::vector<DiskNodePtr> nodes;  // nullptr: the name was removed
+    Name name;
+    DiskNodePtr node;  // nullptr: the name was removed
+    bool of_same_call = false;
   };
   Result<Name> locate(const std::string& path) const;
   void apply(Change change);

@@ -4,9 +4,14 @@
 
 namespace tutti {
 
+namespace {
+constexpr size_t kFew = 16;  // so many take no more room than they need
+}
+
 Handle SimHandles::add(OpenThing thing) {
   const int number = next_++;
   const bool is_stream = thing.stream != nullptr;
+  if (things_.size() < kFew) things_.reserve(things_.size() + 1);
   if (is_stream) {
     things_.push_back({std::move(thing.stream), number, true});
   } else {

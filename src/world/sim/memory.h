@@ -1,5 +1,6 @@
 // Memory shared by the processes of a simulated host: plain memory of the simulator. Arenas live
-// while a handle or mapping refers to them, and end with a crash of their host.
+// while a handle or mapping refers to them, and end with a crash of their host. A small one of
+// which all mappings rest is kept as what differs from those of other hosts.
 #pragma once
 
 #include "world/memory.h"
@@ -20,11 +21,16 @@ class SimMemory final : public Memory {
   Task<Result<void>> wait(const std::atomic<uint32_t>& word, uint32_t expected,
                           Instant deadline) override;
   void wake_all(std::atomic<uint32_t>& word) override;
+  void tell_wake(const Mapping& mapping, uint64_t offset, uint32_t expected, WakeTaker& taker,
+                 uint64_t tag, Scope& scope) override;
 
  private:
   class Wait;
+  class Watch;
+  class ArenaMapping;
   SimHost& host_;
-  List<Wait> waiting_;  // few: searched one by one
+  List<Wait> waiting_;  // few, as those below: searched one by one
+  List<Watch> watches_;
 };
 
 }  // namespace tutti

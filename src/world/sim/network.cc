@@ -21,7 +21,8 @@ bool means_all_interfaces(std::string_view name) { return name == "0.0.0.0" || n
 // ---- Ports ----
 
 SimListener* HostPorts::find(const Address& address, bool from_outside) const {
-  for (const auto& [bound, listener] : listeners_) {
+  for (SimListener* listener : listeners_) {
+    const Address& bound = listener->address();
     if (bound.kind != address.kind || bound.port != address.port) continue;
     if (bound.kind == Address::Kind::unix_socket && bound.host != address.host) continue;
     if (from_outside && means_this_host(bound.host)) continue;
@@ -32,7 +33,7 @@ SimListener* HostPorts::find(const Address& address, bool from_outside) const {
 
 bool HostPorts::taken(const Address& address) const { return find(address, false) != nullptr; }
 
-Result<Address> HostPorts::bind(Address address, SimListener& listener) {
+Result<Address> HostPorts::free_port(Address address) {
   if (address.kind == Address::Kind::tcp && address.port == 0) {
     do {
       address.port = next_port_;
@@ -40,13 +41,13 @@ Result<Address> HostPorts::bind(Address address, SimListener& listener) {
     } while (taken(address));
   }
   if (taken(address)) return fail_errno(EADDRINUSE, "listen on {}", address.text());
-  listeners_.emplace_back(address, &listener);
   return address;
 }
 
 std::vector<std::string> HostPorts::sockets_in(std::string_view folder) const {
   std::vector<std::string> names;
-  for (const auto& [address, listener] : listeners_) {
+  for (const SimListener* listener : listeners_) {
+    const Address& address = listener->address();
     const std::string_view path = address.host;
     if (address.kind != Address::Kind::unix_socket || !path.starts_with(folder)) continue;
     const std::string_view rest = path.substr(folder.size());
@@ -56,9 +57,7 @@ std::vector<std::string> HostPorts::sockets_in(std::string_view folder) const {
   return names;
 }
 
-void HostPorts::release(const SimListener& listener) {
-  std::erase_if(listeners_, [&](auto& entry) { return entry.second == &listener; });
-}
+void HostPorts::release(const SimListener& listener) { std::erase(listeners_, &listener); }
 
 // ---- Listening ----
 
@@ -70,14 +69,15 @@ class SimListener::Accept final : public Waiter {
       result_ = fail(cancelled_error());
       return true;
     }
-    if (listener_.waiting_.empty()) return false;
-    result_ = std::move(listener_.waiting_.front());
-    listener_.waiting_.erase(listener_.waiting_.begin());
+    auto& waiting = listener_.queue().waiting;
+    if (waiting.empty()) return false;
+    result_ = std::move(waiting.front());
+    waiting.erase(waiting.begin());
     return true;
   }
   void await_suspend(std::coroutine_handle<> coroutine) {
     park(coroutine);
-    listener_.acceptors_.push_back(*this);
+    listener_.queue().acceptors.push_back(*this);
   }
   Result<std::unique_ptr<Stream>> await_resume() { return std::move(result_); }
 
@@ -100,7 +100,8 @@ SimListener::~SimListener() {
 }
 
 Result<void> SimListener::bind(Address address) {
-  TRY(address_, host_.ports().bind(std::move(address), *this));
+  TRY(address_, host_.ports().free_port(std::move(address)));
+  host_.ports().add(*this);
   bound_ = true;
   return {};
 }
@@ -110,13 +111,23 @@ Task<Result<std::unique_ptr<Stream>>> SimListener::accept() {
   co_return co_await accept;
 }
 
+// Who came before is given by a coroutine, after that nobody needs to wait.
+void SimListener::serve(ConnectionTaker& taker, Scope& scope) {
+  if (queue_ != nullptr && !queue_->waiting.empty()) return Listener::serve(taker, scope);
+  taker_ = &taker;
+}
+
 bool SimListener::offer(std::unique_ptr<SimStream> stream) {
-  if (!acceptors_.empty()) {
-    acceptors_.pop_front().complete(std::move(stream));
+  if (taker_ != nullptr) {
+    taker_->on_connection(std::move(stream));
     return true;
   }
-  if (waiting_.size() >= kBacklog) return false;
-  waiting_.push_back(std::move(stream));
+  if (!queue().acceptors.empty()) {
+    queue_->acceptors.pop_front().complete(std::move(stream));
+    return true;
+  }
+  if (queue_->waiting.size() >= kBacklog) return false;
+  queue_->waiting.push_back(std::move(stream));
   return true;
 }
 

@@ -19,7 +19,8 @@ constexpr pid_t kFirstPid = 1;  // the process that SimHost itself is
 class HostPorts {
  public:
   SimListener* find(const Address& address, bool from_outside) const;
-  Result<Address> bind(Address address, SimListener& listener);
+  Result<Address> free_port(Address address);
+  void add(SimListener& listener) { listeners_.push_back(&listener); }
   void release(const SimListener& listener);
   // Names of Unix sockets that stand in a folder.
   std::vector<std::string> sockets_in(std::string_view folder) const;
@@ -27,7 +28,7 @@ class HostPorts {
  private:
   static constexpr uint16_t kFirstFreePort = 32768;
   bool taken(const Address& address) const;
-  std::vector<std::pair<Address, SimListener*>> listeners_;  // few: searched one by one
+  std::vector<SimListener*> listeners_;  // few: searched one by one
   uint16_t next_port_ = kFirstFreePort;
 };
 
@@ -62,6 +63,7 @@ class SimListener final : public Listener {
 
   const Address& address() const override { return address_; }
   Task<Result<std::unique_ptr<Stream>>> accept() override;
+  void serve(ConnectionTaker& taker, Scope& scope) override;
 
   const Credentials& owner() const { return owner_; }
   // False when too many wait already.
@@ -73,8 +75,16 @@ class SimListener final : public Listener {
   Credentials owner_;
   Address address_;
   bool bound_ = false;
-  std::vector<std::unique_ptr<SimStream>> waiting_;
-  List<Accept> acceptors_;
+  ConnectionTaker* taker_ = nullptr;  // in place of acceptors
+  struct Queue {
+    std::vector<std::unique_ptr<SimStream>> waiting;
+    List<Accept> acceptors;
+  };
+  Queue& queue() {
+    if (queue_ == nullptr) queue_ = std::make_unique<Queue>();
+    return *queue_;
+  }
+  std::unique_ptr<Queue> queue_;  // where there is no taker
 };
 
 }  // namespace tutti

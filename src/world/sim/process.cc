@@ -23,8 +23,8 @@ SimProcess::SimProcess(SimHost& host, pid_t pid, const SpawnOptions& options, ui
     : host_(host),
       pid_(pid),
       user_(user),
-      arguments_(in_one_piece(options.arguments)),
-      environment_(in_one_piece(options.environment)),
+      arguments_(host.simulator().alike(), as_bytes(in_one_piece(options.arguments))),
+      environment_(host.simulator().alike(), as_bytes(in_one_piece(options.environment))),
       network_(host, pid, user),
       processes_(host, pid, user) {
   handles_.reserve(options.inherit.size());
@@ -41,17 +41,18 @@ Channel<int>& SimProcess::signals() {
 
 std::vector<std::string> SimProcess::arguments() const {
   std::vector<std::string> arguments;
-  for (const char* at = arguments_.data(); at != arguments_.data() + arguments_.size();
-       at += arguments.back().size() + 1)
-    arguments.emplace_back(at);
+  const std::string piece = arguments_.text();
+  for (size_t at = 0; at < piece.size(); at += arguments.back().size() + 1)
+    arguments.emplace_back(piece.c_str() + at);
   return arguments;
 }
 
-std::string_view SimProcess::variable(std::string_view key) const {
-  for (std::string_view rest = environment_; !rest.empty();) {
+std::string SimProcess::variable(std::string_view key) const {
+  const std::string environment = environment_.text();
+  for (std::string_view rest = environment; !rest.empty();) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
     if (entry.size() > key.size() && entry.starts_with(key) && entry[key.size()] == '=')
-      return entry.substr(key.size() + 1);
+      return std::string(entry.substr(key.size() + 1));
     rest.remove_prefix(entry.size() + 1);
   }
   return {};
@@ -95,7 +96,7 @@ void SimProcess::Life::fire() {
 }
 
 Task<void> SimProcess::main(SimProcess& process, Simulator& simulator) {
-  const Simulator::ProcessProgram* program = simulator.find_process(std::string(process.command()));
+  const Simulator::ProcessProgram* program = simulator.find_process(process.command());
   Task<int> work = (*program)(process);
   const int code = co_await std::move(work);
   process.host_.process_table().end(process.pid_, code, 0);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/alike.h"
 #include "world/channel.h"
 #include "world/sim/host.h"
 #include "world/sim/network.h"
@@ -32,11 +33,9 @@ class SimProcess final : public World {
   SimHost& host() { return host_; }
   Scope& scope() { return scope_; }
   std::vector<std::string> arguments() const;
-  std::string_view command() const {
-    return std::string_view(arguments_).substr(0, arguments_.find('\0'));
-  }
+  std::string command() const { return arguments().front(); }
   // The value of KEY, or "" when it is not set.
-  std::string_view variable(std::string_view key) const;
+  std::string variable(std::string_view key) const;
 
   // A handle it was started with, by the number it has here; once each.
   Result<Handle> take_handle(int number);
@@ -75,8 +74,8 @@ class SimProcess final : public World {
   pid_t pid_;
   uid_t user_;
   // As in memory: each with a zero behind it.
-  std::string arguments_;
-  std::string environment_;
+  AlikeBytes arguments_;
+  AlikeBytes environment_;
   std::vector<std::pair<int, Handle>> handles_;
   uint64_t caught_ = 0;
   std::unique_ptr<Channel<int>> signals_;  // when it is first asked for

@@ -29,7 +29,8 @@ Result<pid_t> ProcessTable::spawn(const SpawnOptions& options, pid_t parent) {
     TRY_DO(host_.handles().find(*inherit.handle));
   auto mine = entries_.find(parent);
   const uid_t inherited = mine == entries_.end() ? 0 : mine->second.process->user();
-  const std::string inherited_group = mine == entries_.end() ? "" : mine->second.group;
+  const std::string* group = mine == entries_.end() ? nullptr : mine->second.group;
+  if (options.group != nullptr) group = &*groups_.insert(options.group->name()).first;
   host_.charge(host_.simulator().costs().spawn_ns);
   const pid_t pid = next_pid_++;
   Entry& entry = entries_[pid];
@@ -39,7 +40,7 @@ Result<pid_t> ProcessTable::spawn(const SpawnOptions& options, pid_t parent) {
   entry.began = host_.clock().now();
   const bool inherits_family = mine != entries_.end() && !options.new_session;
   entry.family = inherits_family ? mine->second.family : pid;
-  entry.group = options.group != nullptr ? options.group->name() : inherited_group;
+  entry.group = group;
   entry.parent_death_signal = options.parent_death_signal;
   entry.process->life_.begin();
   return pid;
@@ -98,24 +99,25 @@ Result<void> ProcessTable::signal_family(pid_t leader, int number) {
 
 void ProcessTable::ended(pid_t pid, const Exit& exit) {
   Entry& entry = entries_.at(pid);
+  ExitTaker* taker = entry.taker;
   entry.exit = std::make_unique<Exit>(exit);
   std::unique_ptr<SimProcess> process = std::move(entry.process);
   process.reset();
-  subreapers_.erase(pid);
+  std::erase(subreapers_, pid);
   orphan_children(pid);
-  if (!entry.owned && entry.parent == kFirstPid && !subreapers_.contains(kFirstPid))
-    entries_.erase(pid);
+  if (!entry.owned && entry.parent == kFirstPid && !is_subreaper(kFirstPid)) entries_.erase(pid);
   for (Until* waiting = waiting_.first(); waiting != nullptr;) {
     Until* next = waiting_.next(*waiting);
     if (waiting->holds()) waiting->wake();
     waiting = next;
   }
+  if (taker != nullptr) taker->on_exit(exit);
 }
 
 pid_t ProcessTable::reaper_of(pid_t pid) const {
   for (auto found = entries_.find(pid); found != entries_.end();) {
     const pid_t parent = found->second.parent;
-    if (subreapers_.contains(parent)) return parent;
+    if (is_subreaper(parent)) return parent;
     found = entries_.find(parent);
   }
   return kFirstPid;
@@ -132,7 +134,7 @@ void ProcessTable::orphan_children(pid_t pid) {
   }
   for (const pid_t child : lost) {
     Entry& entry = entries_.at(child);
-    const bool init_reaps = reaper == kFirstPid && !subreapers_.contains(kFirstPid);
+    const bool init_reaps = reaper == kFirstPid && !is_subreaper(kFirstPid);
     if (entry.process == nullptr && init_reaps) {
       entries_.erase(child);
     } else if (entry.process != nullptr && entry.parent_death_signal != 0) {
@@ -156,6 +158,7 @@ void ProcessTable::set_owned(pid_t pid, bool owned) {
   auto found = entries_.find(pid);
   if (found == entries_.end()) return;
   found->second.owned = owned;
+  if (!owned) found->second.taker = nullptr;
   if (!owned && found->second.process == nullptr) entries_.erase(found);
 }
 
@@ -167,7 +170,7 @@ bool ProcessTable::alive(pid_t pid) const {
 std::string ProcessTable::name_of(pid_t pid) const {
   auto found = entries_.find(pid);
   if (found == entries_.end() || found->second.process == nullptr) return "";
-  return std::string(found->second.process->command());
+  return found->second.process->command();
 }
 
 Result<Exit> ProcessTable::exit_of(pid_t pid) const {
@@ -229,7 +232,8 @@ void ProcessTable::remove_group(const std::string& name) {
 std::vector<pid_t> ProcessTable::members(const std::string& group) const {
   std::vector<pid_t> pids;
   for (const auto& [pid, entry] : entries_)
-    if (entry.process != nullptr && entry.group == group) pids.push_back(pid);
+    if (entry.process != nullptr && entry.group != nullptr && *entry.group == group)
+      pids.push_back(pid);
   return pids;
 }
 

@@ -1,6 +1,7 @@
 // All processes of a simulated host, and the rules of parents, orphans and groups.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,12 +36,16 @@ class ProcessTable {
 
   // The parent holds a Process for it: its exit status is kept.
   void set_owned(pid_t pid, bool owned);
+  // Who hears of its end at once, while it is owned.
+  void set_taker(pid_t pid, ExitTaker& taker) { entries_.at(pid).taker = &taker; }
   bool alive(pid_t pid) const;
   std::string name_of(pid_t pid) const;  // its command; "" when it has ended
   // What is known of a process that ended.
   Result<Exit> exit_of(pid_t pid) const;
 
-  void become_subreaper(pid_t pid) { subreapers_.insert(pid); }
+  void become_subreaper(pid_t pid) {
+    if (!is_subreaper(pid)) subreapers_.push_back(pid);
+  }
   std::vector<pid_t> descendants(pid_t pid, std::span<const pid_t> spare) const;
   bool childless(pid_t pid) const;
   std::vector<pid_t> family(pid_t leader) const;
@@ -63,19 +68,23 @@ class ProcessTable {
     std::unique_ptr<SimProcess> process;  // while it runs
     std::unique_ptr<Exit> exit;           // when it has ended, or will once it is stuck no more
     pid_t parent = 0;
-    pid_t family = 0;  // the number of who began its session
-    std::string group;
+    pid_t family = 0;                    // the number of who began its session
+    const std::string* group = nullptr;  // of those in groups_, which has it while it has members
+    ExitTaker* taker = nullptr;
     Instant began{};
     int parent_death_signal = 0;
     bool owned = false;
     bool stuck = false;
   };
+  bool is_subreaper(pid_t pid) const {
+    return std::ranges::find(subreapers_, pid) != subreapers_.end();
+  }
   pid_t reaper_of(pid_t pid) const;
   void orphan_children(pid_t pid);
 
   SimHost& host_;
   std::map<pid_t, Entry> entries_;
-  std::set<pid_t> subreapers_;
+  std::vector<pid_t> subreapers_;  // few
   std::set<std::string> groups_;
   List<Until> waiting_;
   pid_t next_pid_ = kFirstPid + 1;

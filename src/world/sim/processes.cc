@@ -22,6 +22,10 @@ class SimChild final : public Process {
     CO_TRY_DO(co_await table_.until_ended(pid_));
     co_return table_.exit_of(pid_);
   }
+  void tell_exit(ExitTaker& taker, Scope& scope) override {
+    if (!table_.alive(pid_)) return Process::tell_exit(taker, scope);
+    table_.set_taker(pid_, taker);
+  }
   Result<void> signal(int number) override { return table_.signal(pid_, number); }
   Result<void> signal_family(int number) override { return table_.signal_family(pid_, number); }
 

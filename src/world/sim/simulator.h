@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/alike.h"
 #include "world/sim/costs.h"
 #include "world/sim/fault_plan.h"
 #include "world/sim/host.h"
@@ -139,6 +140,7 @@ class Simulator final : private TimerHost {
   }
   HostCore& director() { return director_.core(); }
   TimerWheel& wheel() { return wheel_; }
+  AlikePool& alike() { return alike_; }  // for what hosts keep, which is much the same on all
 
  private:
   friend class HostCore;
@@ -152,6 +154,7 @@ class Simulator final : private TimerHost {
   void check_failed(std::string what);
 
   SimulatorOptions options_;
+  AlikePool alike_;
   Executor executor_;
   TimerWheel wheel_{{prefetch_soon, prefetch_next}};
   int64_t now_ns_ = 0;

@@ -1,13 +1,19 @@
 #include "world/sim/stream.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "world/scope.h"
 #include "world/sim/simulator.h"
 #include "world/sim/stall.h"
 
 namespace tutti {
+
+namespace {
+constexpr size_t kGivenAtOnce = 4096;  // to a taker
+}
 
 SimStream::Pair SimStream::connect(SimHost& a, SimHost& b) {
   Pair pair;
@@ -32,7 +38,8 @@ SimStream::~SimStream() {
     leave_silently();
   }
   disconnect();
-  while (head_ != nullptr) pop_head();
+  while (traffic_ != nullptr && traffic_->head != nullptr) pop_head();
+  delete traffic_;
   delete stall_;
 }
 
@@ -56,7 +63,7 @@ void SimStream::leave_orderly() {
 void SimStream::leave_silently() {
   if (peer_ == nullptr) return;
   peer_->drop_in_flight(host_->simulator().now_ns());
-  if (first_in_flight() != nullptr || !peer_->writers_.empty()) {
+  if (first_in_flight() != nullptr || peer_->has_writers()) {
     SimStream* peer = peer_;
     disconnect();
     peer->stall_outgoing();
@@ -68,7 +75,7 @@ void SimStream::prefetch() {
     for (int i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(what) + i * 64);
   };
   if (peer_ != nullptr) ask(peer_, 2);
-  if (Read* read = readers_.first()) ask(read, 4);
+  if (has_readers()) ask(traffic_->readers.first(), 4);
 }
 
 void SimStream::set_peer_credentials(Credentials credentials) {
@@ -89,8 +96,9 @@ Error SimStream::failure_error() const {
 
 void SimStream::fail_now(Failure failure) {
   failure_ = failure;
-  while (!writers_.empty()) writers_.pop_front().complete(fail(failure_error()));
-  while (!readers_.empty()) readers_.pop_front().complete(fail(failure_error()));
+  while (has_writers()) traffic_->writers.pop_front().complete(fail(failure_error()));
+  while (has_readers()) traffic_->readers.pop_front().complete(fail(failure_error()));
+  if (taker_ != nullptr) give_to_taker();
 }
 
 // ---- Writing ----
@@ -112,10 +120,10 @@ bool SimStream::try_write(Write& write) {
     write.set(fail_errno(EPIPE, "write to {}", sim_host_name(remote_)));
     return true;
   }
-  return writers_.empty() && send_some(write);
+  return !has_writers() && send_some(write);
 }
 
-void SimStream::park_write(Write& write) { writers_.push_back(write); }
+void SimStream::park_write(Write& write) { traffic().writers.push_back(write); }
 
 bool SimStream::send_some(Write& write) {
   while (!write.finished()) {
@@ -189,8 +197,9 @@ void SimStream::send(Packet* packet) {
 
 void SimStream::enqueue(Packet* packet, int64_t arrives_ns) {
   packet->to = this;
-  (tail_ == nullptr ? head_ : tail_->next) = packet;
-  tail_ = packet;
+  Traffic& traffic = this->traffic();
+  (traffic.tail == nullptr ? traffic.head : traffic.tail->next) = packet;
+  traffic.tail = packet;
   queued_ += static_cast<uint32_t>(packet->size());
   if (stall_ != nullptr && stall_->incoming) return;  // behind one that waits
   if (cut(false)) return stall_incoming();
@@ -203,24 +212,64 @@ void SimStream::arrived(Packet& packet) {
   if (cut(false)) return stall_incoming();
   TUTTI_ASSERT(first_in_flight() == &packet, "packets of a stream arrive in order");
   if (packet.what == Packet::What::window) {
-    (last_arrived_ == nullptr ? head_ : last_arrived_->next) = packet.next;
-    if (tail_ == &packet) tail_ = last_arrived_;
+    Packet*& before = traffic_->last_arrived;
+    (before == nullptr ? traffic_->head : before->next) = packet.next;
+    if (traffic_->tail == &packet) traffic_->tail = before;
     Packet::destroy(&packet);
     room_coming_ = false;
-    while (!writers_.empty() && send_some(writers_.front())) writers_.pop_front().complete({});
-    return;
+    while (has_writers() && send_some(traffic_->writers.front()))
+      traffic_->writers.pop_front().complete({});
+    return rest();
   }
-  last_arrived_ = &packet;
+  traffic_->last_arrived = &packet;
   if (packet.what == Packet::What::reset) {
     failure_ = Failure::reset;
-    while (!writers_.empty()) writers_.pop_front().complete(fail(failure_error()));
+    while (has_writers()) traffic_->writers.pop_front().complete(fail(failure_error()));
   }
-  while (!readers_.empty() && finish_read(readers_.front())) readers_.pop_front().wake();
+  if (taker_ != nullptr) give_to_taker();
+  while (has_readers() && finish_read(traffic_->readers.front()))
+    traffic_->readers.pop_front().wake();
+  rest();
 }
 
-bool SimStream::try_read(Read& read) { return finish_read(read); }
+void SimStream::rest() {
+  if (traffic_ != nullptr && traffic_->over()) delete std::exchange(traffic_, nullptr);
+}
 
-void SimStream::park_read(Read& read) { readers_.push_back(read); }
+// A coroutine waits only where something has come already, or more comes than the taker takes.
+void SimStream::serve(ByteTaker& taker, Scope& scope, Clock* clock) {
+  const bool quiet = !has_arrived() && failure_ == Failure::none && !ended_;
+  if (!quiet || TUTTI_FAULT(*host_, "sim stream: a coroutine reads"))
+    return Stream::serve(taker, scope, clock);
+  taker_ = &taker;
+  taker_scope_ = &scope;
+}
+
+void SimStream::give_to_taker() {
+  std::array<std::byte, kGivenAtOnce> room;
+  while (true) {
+    std::vector<Handle> handles;
+    Read read(*this, room, &handles);
+    if (!finish_read(read)) return;
+    const Result<size_t> count = read.await_resume();
+    if (!count || *count == 0) {
+      ByteTaker& taker = *std::exchange(taker_, nullptr);
+      return taker.on_end(count ? Result<void>() : fail(count.error()));
+    }
+    taker_->on_bytes(Bytes(room).first(*count), std::move(handles));
+    if (taker_->pause() <= Duration::zero()) continue;
+    ByteTaker& taker = *std::exchange(taker_, nullptr);
+    return Stream::serve(taker, *taker_scope_, &host_->clock());
+  }
+}
+
+bool SimStream::try_read(Read& read) {
+  const bool finished = finish_read(read);
+  rest();
+  return finished;
+}
+
+void SimStream::park_read(Read& read) { traffic().readers.push_back(read); }
 
 bool SimStream::finish_read(Read& read) {
   const size_t got = copy_out(read);
@@ -230,8 +279,8 @@ bool SimStream::finish_read(Read& read) {
     read.set(got);
     return true;
   }
-  if (last_arrived_ != nullptr) {
-    if (head_->what == Packet::What::end) ended_ = true;
+  if (has_arrived()) {
+    if (traffic_->head->what == Packet::What::end) ended_ = true;
     pop_head();
   }
   if (failure_ != Failure::none) {
@@ -246,12 +295,12 @@ bool SimStream::finish_read(Read& read) {
 
 size_t SimStream::copy_out(Read& read) {
   // As a kernel may: whoever wants all of something has to ask again.
-  const bool less = read.into.size() > 1 && last_arrived_ != nullptr &&
+  const bool less = read.into.size() > 1 && has_arrived() &&
                     TUTTI_FAULT(*host_, "sim stream: a read gives a part of what came");
   const size_t most = less ? read.into.size() / 2 : read.into.size();
   size_t got = 0;
-  while (last_arrived_ != nullptr && got < most) {
-    Packet& packet = *head_;
+  while (has_arrived() && got < most) {
+    Packet& packet = *traffic_->head;
     if (packet.what != Packet::What::data) break;
     if (packet.things != nullptr && read.handles != nullptr) {
       for (OpenThing& thing : *packet.things)
@@ -269,27 +318,29 @@ size_t SimStream::copy_out(Read& read) {
 
 // A writer that waits is told once there is room for more than a trickle.
 void SimStream::give_room() {
-  if (peer_ == nullptr || peer_->writers_.empty() || peer_->room_coming_) return;
+  if (peer_ == nullptr || !peer_->has_writers() || peer_->room_coming_) return;
   if (queued_ > kWindow / 2) return;
   peer_->room_coming_ = true;
   send(Packet::make(Packet::What::window, 0));
 }
 
 void SimStream::pop_head() {
-  Packet* packet = head_;
-  head_ = packet->next;
-  if (packet == last_arrived_) last_arrived_ = nullptr;
-  if (packet == tail_) tail_ = nullptr;
+  Packet* packet = traffic_->head;
+  traffic_->head = packet->next;
+  if (packet == traffic_->last_arrived) traffic_->last_arrived = nullptr;
+  if (packet == traffic_->tail) traffic_->tail = nullptr;
   Packet::destroy(packet);
 }
 
 void SimStream::drop_in_flight(int64_t leaving_after_ns) {
-  Packet** link = last_arrived_ == nullptr ? &head_ : &last_arrived_->next;
-  tail_ = last_arrived_;
+  if (traffic_ == nullptr) return;
+  Packet* before = traffic_->last_arrived;
+  Packet** link = before == nullptr ? &traffic_->head : &before->next;
+  traffic_->tail = before;
   while (*link != nullptr) {
     Packet* packet = *link;
     if (packet->leaves_at_ns <= leaving_after_ns) {
-      tail_ = packet;
+      traffic_->tail = packet;
       link = &packet->next;
       continue;
     }

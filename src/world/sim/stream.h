@@ -39,6 +39,10 @@ class SimStream final : public Stream {
   void prefetch();
   void set_peer_credentials(Credentials credentials);
 
+  void serve(ByteTaker& taker, Scope& scope, Clock* clock) override;
+  void forget_taker(const ByteTaker& taker) {
+    if (taker_ == &taker) taker_ = nullptr;
+  }
   Result<void> shutdown_write() override;
   Result<Credentials> peer_credentials() const override;
   bool try_read(Read& read) override;
@@ -65,9 +69,30 @@ class SimStream final : public Stream {
   void enqueue(Packet* packet, int64_t arrives_ns);
   void arrived(Packet& packet);
   bool finish_read(Read& read);
+  void give_to_taker();
   size_t copy_out(Read& read);
   void give_room();
-  Packet* first_in_flight() const { return last_arrived_ ? last_arrived_->next : head_; }
+  // What a quiet stream has not, and of those there are many.
+  struct Traffic {
+    bool over() const { return head == nullptr && readers.empty() && writers.empty(); }
+    Packet* head = nullptr;
+    Packet* last_arrived = nullptr;
+    Packet* tail = nullptr;
+    List<Read> readers;
+    List<Write> writers;  // more than one only where processes share an end
+  };
+  Traffic& traffic() {
+    if (traffic_ == nullptr) traffic_ = new Traffic;
+    return *traffic_;
+  }
+  void rest();
+  bool has_readers() const { return traffic_ != nullptr && !traffic_->readers.empty(); }
+  bool has_writers() const { return traffic_ != nullptr && !traffic_->writers.empty(); }
+  bool has_arrived() const { return traffic_ != nullptr && traffic_->last_arrived != nullptr; }
+  Packet* first_in_flight() const {
+    if (traffic_ == nullptr) return nullptr;
+    return traffic_->last_arrived ? traffic_->last_arrived->next : traffic_->head;
+  }
   void pop_head();
   void drop_in_flight(int64_t leaving_after_ns);
   // Trouble on the way.
@@ -85,11 +110,9 @@ class SimStream final : public Stream {
 
   SimHost* host_;
   SimStream* peer_ = nullptr;  // nullptr when it is gone, whether or not we know
-  Packet* head_ = nullptr;
-  Packet* last_arrived_ = nullptr;
-  Packet* tail_ = nullptr;
-  List<Read> readers_;
-  List<Write> writers_;  // more than one only where processes share an end
+  Traffic* traffic_ = nullptr;
+  ByteTaker* taker_ = nullptr;  // in place of readers
+  Scope* taker_scope_ = nullptr;
   Stall* stall_ = nullptr;
   int64_t last_arrival_ns_ = 0;
   uint32_t remote_;       // the peer's host
@@ -107,8 +130,16 @@ class SimStream final : public Stream {
 class AdoptedStream final : public Stream {
  public:
   explicit AdoptedStream(std::shared_ptr<SimStream> inner) : inner_(std::move(inner)) {}
+  // The stream may live on: what comes is for others then.
+  ~AdoptedStream() override {
+    if (taker_ != nullptr) inner_->forget_taker(*taker_);
+  }
   const std::shared_ptr<SimStream>& inner() const { return inner_; }
 
+  void serve(ByteTaker& taker, Scope& scope, Clock* clock) override {
+    taker_ = &taker;
+    inner_->serve(taker, scope, clock);
+  }
   Result<void> shutdown_write() override { return inner_->shutdown_write(); }
   Result<Credentials> peer_credentials() const override { return inner_->peer_credentials(); }
 
@@ -121,6 +152,7 @@ class AdoptedStream final : public Stream {
   void withdraw_write(Write& write) override { inner_->withdraw_write(write); }
 
   std::shared_ptr<SimStream> inner_;
+  const ByteTaker* taker_ = nullptr;
 };
 
 }  // namespace tutti
