@@ -414,10 +414,12 @@ void ClusterStage::check_exits() {
     if (job->final_state != cluster::SUCCEEDED) continue;
     const JobNumbers numbers(job->spec);
     for (size_t role = 0; role < numbers.roles(); ++role) {
-      const auto kind = job->spec.roles(static_cast<int>(role)).kind();
-      if (kind != job::Role::GANG && kind != job::Role::TASK) continue;
+      const job::Role& about = job->spec.roles(static_cast<int>(role));
+      if (about.kind() != job::Role::GANG && about.kind() != job::Role::TASK) continue;
       for (const uint32_t process : numbers.of_role(role).members())
         exits_.check_succeeded(job->id, process);
+      if (about.kind() == job::Role::GANG && about.strategy() == job::ONE_FOR_ALL)
+        exits_.check_one_life(job->id, numbers.of_role(role));
     }
   }
 }

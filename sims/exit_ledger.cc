@@ -97,16 +97,46 @@ void ExitLedger::check_noted(const BootOf& boot_of, const OverAt& over_at_ns) {
   }
 }
 
-void ExitLedger::check_succeeded(uint64_t job, uint32_t process) {
-  // Any of its lives: a coordinator that took over may find that an earlier one had succeeded.
+uint64_t ExitLedger::returned_before(uint64_t job, uint32_t process, uint64_t epoch) const {
+  uint64_t last = 0;
   for (auto at = stories_.lower_bound({job, process, 0}); at != stories_.end(); ++at) {
     const auto& [life, story] = *at;
-    if (life.job != job || life.process != process) break;
+    if (life.job != job || life.process != process || life.epoch >= epoch) break;
     const bool well = story.ended && !story.end.with_host && !story.end.killed;
-    if (story.heard && well && story.end.code == 0) return;
+    if (story.heard && well && story.end.code == 0) last = life.epoch;
   }
+  return last;
+}
+
+uint64_t ExitLedger::begun_after(uint64_t job, uint32_t process, uint64_t epoch) const {
+  for (auto at = stories_.upper_bound({job, process, epoch}); at != stories_.end(); ++at) {
+    const auto& [life, story] = *at;
+    if (life.job != job || life.process != process) break;
+    if (story.began) return life.epoch;
+  }
+  return UINT64_MAX;
+}
+
+void ExitLedger::check_succeeded(uint64_t job, uint32_t process) {
+  // Any of its lives: a coordinator that took over may find that an earlier one had succeeded.
+  if (returned_before(job, process, UINT64_MAX) != 0) return;
   complain_(
       fmt::format("job {} succeeded, and nobody heard that process {} returned 0", job, process));
+}
+
+// One returned in an earlier life of the gang than another when it began again not after that other
+// had: then the other must have returned before, too.
+void ExitLedger::check_one_life(uint64_t job, const RangeSet& gang) {
+  uint64_t end = UINT64_MAX;  // of the life in question
+  for (uint64_t before = 0; before != end;) {
+    before = end;
+    for (const uint32_t process : gang.members()) {
+      const uint64_t returned = returned_before(job, process, end);
+      if (returned == 0)
+        return complain_(fmt::format("job {} succeeded with the work of two lives", job));
+      end = std::min(end, begun_after(job, process, returned));
+    }
+  }
 }
 
 }  // namespace tutti::sims

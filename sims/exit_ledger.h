@@ -1,7 +1,8 @@
 // Every life of a worker, how it ended, and what was told of it. Outside of all hosts, so that it
 // may compare: a life begins once; its end is told as it was, never before it came, and once: by
 // its keeper to each agent, and by hosts to each life of a coordinator. Whoever's host stayed up
-// has been told of in the end, and of a job that succeeded every process was heard to return 0.
+// has been told of in the end, and of a job that succeeded every process was heard to return 0, all
+// of a gang that is started as a whole in one life of it.
 #pragma once
 
 #include <functional>
@@ -48,8 +49,15 @@ class ExitLedger final : public ExitWatch {
   void check_noted(const BootOf& boot_of, const OverAt& over_at_ns);
   // Of a job that succeeded, one of the processes that it waited for.
   void check_succeeded(uint64_t job, uint32_t process);
+  // Of such a job, all of a gang that is always started as a whole.
+  void check_one_life(uint64_t job, const RangeSet& gang);
 
  private:
+  // The last epoch before this one in which it was heard to return 0; 0 for none.
+  uint64_t returned_before(uint64_t job, uint32_t process, uint64_t epoch) const;
+  // The first epoch after this one in which it was started; the largest number for none.
+  uint64_t begun_after(uint64_t job, uint32_t process, uint64_t epoch) const;
+
   // There are a million of them at a time, and each is told of by one or two.
   struct Story {
     bool began = false;

@@ -122,5 +122,29 @@ TEST_CASE("a job that succeeded must have heard that every process returned 0") 
   CHECK(bench.complaints.size() == 3);
 }
 
+TEST_CASE("a gang must have returned in one life of it") {
+  Bench bench;
+  const auto live = [&](uint32_t process, uint64_t epoch, bool returns) {
+    const Life life{1, process, epoch};
+    bench.ledger.began(life, 7, 1);
+    bench.ledger.ended(life, {.code = returns ? 0 : 3, .killed = false}, 30);
+    if (!returns) return;
+    cluster::Row row;
+    row.set_epoch(epoch);
+    bench.ledger.heard(1, row, RangeSet(process));
+  };
+  live(0, 1, true);
+  live(1, 1, false);
+  live(0, 2, false);
+  live(1, 2, true);
+  bench.ledger.check_one_life(1, RangeSet(0, 1));
+  REQUIRE(bench.complaints.size() == 1);
+  CHECK(bench.complaints[0].find("the work of two lives") != std::string::npos);
+  live(1, 3, true);
+  live(0, 4, true);  // the same life: of a start that was repeated
+  bench.ledger.check_one_life(1, RangeSet(0, 1));
+  CHECK(bench.complaints.size() == 1);
+}
+
 }  // namespace
 }  // namespace tutti::sims

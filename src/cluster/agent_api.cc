@@ -47,8 +47,8 @@ Task<Result<std::shared_ptr<OutputSpool>>> AgentApi::spool_of(uint64_t job) {
     if (left || agent_.has_ended(job)) {
       agent_.unwatch_jobs(alarm);
       auto spool = std::make_shared<OutputSpool>(world_, folder);
-      JobReaders readers = co_await JobReaders::left_in(world_, folder);
-      spool->set_readers(std::move(readers));
+      const JobReaders readers = co_await JobReaders::left_in(world_, folder);
+      spool->set_readers(readers);
       spool->close();
       co_return spool;
     }

@@ -45,6 +45,20 @@ Task<Result<void>> tell_pieces(Bytes bytes, cluster::OutputRequest& next,
   co_return {};
 }
 
+// Streams that ended without a word end like all others.
+Task<Result<void>> tell_events(const cluster::OutputPiece& piece, OutputListener& listener) {
+  for (const cluster::ProcessEvent& event : piece.events()) {
+    if (event.silent_stream() == 0) {
+      listener.on_event(event);
+      continue;
+    }
+    const auto stream = static_cast<uint8_t>(event.silent_stream());
+    auto taken = co_await listener.on_output(event.process(), stream, Bytes());
+    if (!taken) co_return taken;
+  }
+  co_return {};
+}
+
 // One conversation with an agent.
 Task<Result<void>> follow_once(ApiCaller& agent, OutputPlace& place, OutputListener& listener,
                                std::optional<Error>& refused) {
@@ -60,12 +74,14 @@ Task<Result<void>> follow_once(ApiCaller& agent, OutputPlace& place, OutputListe
     if (!piece) co_return fail(std::move(piece).error());
     if (!*piece) co_return fail(Code::unavailable, "the agent stopped telling of the job");
     place.trouble.reset();
-    for (const cluster::ProcessEvent& event : (*piece)->events()) listener.on_event(event);
-    next.set_event((*piece)->event());
-    next.set_life((*piece)->life());
     const Bytes bytes = as_bytes((*piece)->pieces());
-    next.set_place((*piece)->place() - bytes.size());
-    auto told = co_await tell_pieces(bytes, next, listener);
+    auto told = co_await tell_events(**piece, listener);
+    if (told) {
+      next.set_event((*piece)->event());
+      next.set_life((*piece)->life());
+      next.set_place((*piece)->place() - bytes.size());
+      told = co_await tell_pieces(bytes, next, listener);
+    }
     if (!told) {
       refused = told.error();
       co_return fail(std::move(told).error());

@@ -103,6 +103,7 @@ class Coordinator {
   void note_leftovers(const cluster::Row& row, const RangeSet& hosts);
   void end_strangers(const RangeSet& hosts);
   void adopted();
+  void forget_earlier_lives();
   // Whether what a host says of a process that we know nothing of tells how it is.
   bool may_adopt(ProcessId process) const { return adopted_by_ && !restart_.contains(process); }
 

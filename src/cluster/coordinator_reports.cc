@@ -157,6 +157,7 @@ void Coordinator::on_ended(const RangeSet& hosts) {
 void Coordinator::adopted() {
   const RangeSet silent = unheard().plus(std::exchange(given_up_, {}));
   adopted_by_.reset();
+  forget_earlier_lives();
   settle_gang_epochs();
   for (const auto& [processes, row] : std::exchange(deferred_, {})) failed(processes, row);
   // What had been started and runs nowhere is lost with its host or its keeper.
@@ -175,6 +176,21 @@ void Coordinator::adopted() {
     set_state(cluster::RUNNING, remark_);
   start_ready();
   look_for_end();
+}
+
+// A gang that is always started as a whole was so in its epoch, or after: what returned 0 in one
+// before that was given up meanwhile, and where it was started again nobody is left to say.
+void Coordinator::forget_earlier_lives() {
+  told_epochs_.resize(numbers_.roles());
+  for (size_t index = 0; index < numbers_.roles(); ++index) {
+    if (role(index).kind() != job::Role::GANG || role(index).strategy() != job::ONE_FOR_ALL)
+      continue;
+    const uint64_t began = gang_epochs_[index] != 0 ? gang_epochs_[index] : told_epochs_[index];
+    RangeSet earlier = in_phase(numbers_.of_role(index), Phase::done);
+    for (const ProcessId number : RangeSet(earlier).members())
+      if (processes_[number].epoch >= began) earlier.remove(number);
+    set_phase(earlier, Phase::idle);
+  }
 }
 
 // A host that is not of the job any more, or was given up, still has something of it.

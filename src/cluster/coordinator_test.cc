@@ -650,6 +650,23 @@ TEST_CASE("what the first coordinator had ended is not done for the second") {
   CHECK(bench.start() == "0-7");
 }
 
+TEST_CASE("what an earlier life of a gang has done is not done for a second coordinator") {
+  for (const job::Strategy strategy : {job::ONE_FOR_ALL, job::ONE_FOR_ONE}) {
+    const job::Spec spec = spec_of({{.count = 4, .strategy = strategy}});
+    CoordinatorBench bench(appointment_of(spec, 2, 2));
+    const uint64_t given_up = epoch_of(1, 1);
+    bench.exited("0-1", job::NONE, given_up);
+    bench.confirm("1");
+    cluster::Row later = row_of(cluster::Row::STARTED, epoch_of(1, 2), set("2-3"));
+    later.set_gang_epoch(epoch_of(1, 2));
+    bench.report({std::move(later)});
+    bench.confirm("2");
+    const bool as_a_whole = strategy == job::ONE_FOR_ALL;
+    CHECK(bench.start() == (as_a_whole ? "0-3" : ""));
+    CHECK(bench.state() == (as_a_whole ? cluster::RESTARTING : cluster::RUNNING));
+  }
+}
+
 TEST_CASE("what a grant moves besides is started again too") {
   CoordinatorBench bench(appointment_of(workers(job::ONE_FOR_ONE)));
   bench.obey();

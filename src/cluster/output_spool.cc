@@ -57,17 +57,20 @@ Result<void> JobReaders::check(uint64_t job, const std::string& name) const {
       job, user, name, user);
 }
 
+std::string JobReaders::text() const { return fmt::format("{}\n{}\n", user, cluster_owner); }
+
+JobReaders JobReaders::parse(std::string_view text) {
+  const size_t first = text.find('\n');
+  const size_t second = first == std::string_view::npos ? first : text.find('\n', first + 1);
+  if (second == std::string_view::npos) return {};
+  return {.user = std::string(text.substr(0, first)),
+          .cluster_owner = std::string(text.substr(first + 1, second - first - 1))};
+}
+
 Task<JobReaders> JobReaders::left_in(World& world, std::string folder) {
   const std::string path = folder + kReadersFile;
   auto text = co_await read_file(world.disk(), path, kMostReadersBytes);
-  JobReaders readers;
-  if (!text) co_return readers;
-  const size_t first = text->find('\n');
-  const size_t second = first == std::string::npos ? first : text->find('\n', first + 1);
-  if (second == std::string::npos) co_return readers;
-  readers.user = text->substr(0, first);
-  readers.cluster_owner = text->substr(first + 1, second - first - 1);
-  co_return readers;
+  co_return text ? parse(*text) : JobReaders();
 }
 
 // One pipe, until it ends.
@@ -118,16 +121,20 @@ Result<void> OutputSpool::read_from(uint32_t process, uint8_t stream, Handle pip
 
 void OutputSpool::pipe_ended(uint32_t process, uint8_t stream) {
   --open_pipes_;
-  // A job that prints nothing costs no file.
-  if (posted_ != 0) add(process, stream, {});
-  if (posted_ == 0) add_piece(silent_ends_, process, stream, {});
+  if (posted_ != 0) {
+    add(process, stream, {});
+  } else {  // a job that prints nothing costs no file
+    cluster::ProcessEvent event;
+    event.set_process(process);
+    event.set_silent_stream(stream);
+    note(std::move(event));
+  }
   if (finishing_ != nullptr) finishing_->ring();
 }
 
 void OutputSpool::add(uint32_t process, uint8_t stream, Bytes bytes) {
   if (broken_) return;
-  posted_ += silent_ends_.size() + kSpoolHeaderBytes + bytes.size();
-  outbox_ += std::exchange(silent_ends_, {});
+  posted_ += kSpoolHeaderBytes + bytes.size();
   add_piece(outbox_, process, stream, bytes);
   start_writing();
 }
@@ -225,8 +232,7 @@ Task<Result<void>> OutputSpool::begin_folder() {
   const std::string path = folder_ + kReadersFile;
   const OpenOptions options{.write = true, .create = true, .truncate = true, .secret = true};
   CO_TRY(const auto file, co_await world_.disk().open(path, options));
-  const std::string text = fmt::format("{}\n{}\n", readers_.user, readers_.cluster_owner);
-  const Bytes bytes = as_bytes(text);
+  const Bytes bytes = as_bytes(readers_);
   co_return co_await file->write(0, bytes);
 }
 
@@ -289,12 +295,6 @@ Task<Result<cluster::OutputPiece>> OutputSpool::read(cluster::OutputRequest from
     } else if (!outbox_.empty()) {
       start_writing();
     }
-  }
-  // Whoever reads is told of streams that ended without a word too.
-  if (!over_ && finishing_ == nullptr && !silent_ends_.empty()) {
-    posted_ += silent_ends_.size();
-    outbox_ += std::exchange(silent_ends_, {});
-    start_writing();
   }
   if (from.life() != life_) from.set_event(0);
   Alarm alarm(world_.clock());

@@ -4,8 +4,9 @@
 // A file is a sequence of pieces: u32 process, u8 stream (1 output, 2 error), u24 zero, u32 bytes,
 // then the bytes, all little-endian; an empty piece is the end of that stream. A place in the spool
 // is its number of bytes from the beginning of the job; the oldest file goes when there are more
-// than kSpoolFiles. What became of the processes is kept beside it, in memory only: places in that
-// are of one life of the spool, and are passed over by another.
+// than kSpoolFiles. What became of the processes is kept beside it, in memory only, and so are ends of
+// streams while nothing was printed at all: places in that are of one life of the spool, and are
+// passed over by another.
 #pragma once
 
 #include <memory>
@@ -32,6 +33,9 @@ struct JobReaders {
 
   // Code::denied, with whose job it is.
   Result<void> check(uint64_t job, const std::string& name) const;
+  // As the file has it.
+  std::string text() const;
+  static JobReaders parse(std::string_view text);
   // Of a job whose files are left in this folder; nobody where that is not known.
   static Task<JobReaders> left_in(World& world, std::string folder);
 };
@@ -43,8 +47,8 @@ class OutputSpool {
   ~OutputSpool();
 
   // To be told before anybody reads or something is printed.
-  void set_readers(JobReaders readers) { readers_ = std::move(readers); }
-  const JobReaders& readers() const { return readers_; }
+  void set_readers(const JobReaders& readers) { readers_ = readers.text(); }
+  JobReaders readers() const { return JobReaders::parse(readers_); }
   // Takes a pipe and reads it to its end.
   Result<void> read_from(uint32_t process, uint8_t stream, Handle pipe);
   size_t open_pipes() const { return open_pipes_; }
@@ -85,12 +89,11 @@ class OutputSpool {
   };
   World& world_;
   std::string folder_;
-  JobReaders readers_;
+  std::string readers_;  // as text: it is shorter, and there may be very many spools
   std::vector<Part> parts_;
   std::string outbox_;
-  std::string silent_ends_;  // of streams, for the time when there is something to read
-  uint64_t posted_ = 0;      // the place after all that was added
-  uint64_t written_ = 0;     // and after all that is in files
+  uint64_t posted_ = 0;   // the place after all that was added
+  uint64_t written_ = 0;  // and after all that is in files
   uint64_t life_;            // another one for each spool of a job
   uint64_t last_epoch_ = 0;
   std::vector<cluster::ProcessEvent> events_;

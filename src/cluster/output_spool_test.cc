@@ -242,6 +242,25 @@ TEST_CASE("a pipe that somebody else holds does not keep the spool from finishin
   CHECK(std::ranges::find(all, Piece{2, 1, "before"}) != all.end());
 }
 
+TEST_CASE("streams that end before anything was printed are told as events, and make no file") {
+  Bench bench;
+  auto silent = bench.open(3, 2);
+  auto speaks = bench.open(4, 1);
+  cluster::OutputRequest from;
+  silent.reset();
+  const cluster::OutputPiece first = bench.read_piece(from);
+  REQUIRE(first.events_size() == 1);
+  CHECK(first.events(0).process() == 3);
+  CHECK(first.events(0).silent_stream() == 2);
+  CHECK(first.place() == 0);
+  CHECK_FALSE(bench.spool.used());
+  bench.print(*speaks, "late");
+  speaks.reset();
+  CHECK(bench.finish(1h, 100ms));
+  uint64_t place = 0;
+  CHECK(bench.read_all(place) == std::vector<Piece>{{4, 1, "late"}, {4, 1, ""}});
+}
+
 TEST_CASE("a spool that nothing was printed into finishes at once and has nothing") {
   Bench bench;
   CHECK(bench.finish(1h, 100ms));
