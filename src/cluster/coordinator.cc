@@ -41,12 +41,15 @@ Coordinator::Coordinator(cluster::CoordinatorRecord record, NodeId self, Instant
       processes_(numbers_.size()),
       counts_(numbers_.roles()),
       returned_(numbers_.roles()),
-      restarts_(record.restarts()),
+      restarts_(std::max(record.restarts(), appointment_.restarts())),
       culprit_(std::move(*record.mutable_culprit())),
       gang_epochs_(record.gang_epochs().begin(), record.gang_epochs().end()),
       lives_(record.lives() + 1) {
   gang_epochs_.resize(numbers_.roles());
   for (const job::Role& role : appointment_.spec().roles()) budgets_.emplace_back(role);
+  // Of ours, if we died, or of those before us.
+  for (const auto& taken : counter_ != 0 ? record.taken() : appointment_.taken())
+    if (taken.role() < budgets_.size()) budgets_[taken.role()].restore(taken, now);
   if (numbers_.size() != 0) idle_ = RangeSet(0, numbers_.size() - 1);
   touched_ = nodes();
   if (appointment_.spec().timeout_ns() > 0)
@@ -104,6 +107,7 @@ cluster::CoordinatorRecord Coordinator::record() const {
   *record.mutable_appointment() = appointment_;
   record.set_counter(counter_);
   record.set_restarts(restarts_);
+  *record.mutable_taken() = taken_restarts();
   record.set_revision(revision_);
   set_pairs(start_, record.mutable_start());
   set_pairs(stop_, record.mutable_stop());
@@ -119,6 +123,16 @@ cluster::CoordinatorRecord Coordinator::record() const {
   record.set_final_state(final_state_);
   record.set_why(why_);
   return record;
+}
+
+google::protobuf::RepeatedPtrField<cluster::TakenRestarts> Coordinator::taken_restarts() const {
+  google::protobuf::RepeatedPtrField<cluster::TakenRestarts> all;
+  for (size_t index = 0; index < budgets_.size(); ++index)
+    for (cluster::TakenRestarts& taken : budgets_[index].taken()) {
+      taken.set_role(static_cast<uint32_t>(index));
+      *all.Add() = std::move(taken);
+    }
+  return all;
 }
 
 void Coordinator::next_epoch() {

@@ -121,6 +121,7 @@ class Coordinator {
   std::string restart_remark(const RangeSet& processes, const cluster::Row& row,
                              const Restart& restart);
   std::string failure_text(size_t role, const cluster::Row& row) const;
+  google::protobuf::RepeatedPtrField<cluster::TakenRestarts> taken_restarts() const;
   void plan_restart(const RangeSet& processes, Duration delay);
   void restart();
   bool may_restart() const { return restart_at_ && wanted_.empty() && !adopted_by_ && !end_at_; }

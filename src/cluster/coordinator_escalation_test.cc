@@ -96,6 +96,35 @@ TEST_CASE("a wider scope waits longer each time, and forgets after a period") {
   CHECK(killed(bench, "3") == "0-7");
 }
 
+// What it counted goes with the job, to one that is read from the log and to one that takes over.
+TEST_CASE("a coordinator that comes after another goes on counting its restarts") {
+  CoordinatorBench first(appointment_of(escalating({{job::HOST, 2}})));
+  first.obey();
+  CHECK(killed(first, "3") == "3");
+  CHECK(killed(first, "3") == "2-3");
+  CHECK(killed(first, "3") == "3");
+  CHECK(first.last_update.restarts() == 3);
+  const uint64_t life = first.lives[3];
+
+  CoordinatorBench again(first.coordinator.record());
+  cluster::Appointment second = appointment_of(escalating({{job::HOST, 2}}), 2, 2);
+  second.set_restarts(first.last_update.restarts());
+  *second.mutable_taken() = first.last_update.taken();
+  CoordinatorBench other(second);
+  for (CoordinatorBench* bench : {&again, &other}) {
+    bench->report({row_of(cluster::Row::STARTED, kFirstEpoch, set("0-2,4-8")),
+                   row_of(cluster::Row::STARTED, life, set("3"))});
+    bench->confirm("1-4");
+    REQUIRE(bench->state() == cluster::RUNNING);
+    bench->lives[3] = life;
+    CHECK(killed(*bench, "3") == "2-3");
+    CHECK(bench->last_update.why().ends_with("role 'work' on its host (2 of 2)"));
+    CHECK(bench->last_update.restarts() == 4);
+    CHECK(killed(*bench, "3") == "3");
+    CHECK(killed(*bench, "3") == "the job ends");
+  }
+}
+
 TEST_CASE("why says that a service returned 0 and is started again, and how often") {
   job::Spec spec = spec_of({{.name = "data", .kind = job::Role::SERVICE, .count = 1}});
   job::Budget& budget = *spec.mutable_roles(0)->add_budgets();

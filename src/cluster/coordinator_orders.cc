@@ -82,6 +82,7 @@ void Coordinator::send_update() {
   update.set_state(state_);
   *update.mutable_layout() = appointment_.layout();
   update.set_restarts(restarts_);
+  *update.mutable_taken() = taken_restarts();
   if (culprit_.has_exit()) *update.mutable_culprit() = culprit_;
   update.set_why(why_);
   *update.mutable_leftovers() = leftovers_;

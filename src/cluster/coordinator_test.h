@@ -98,7 +98,9 @@ inline cluster::Row row_of(cluster::Row::What what, uint64_t epoch, const RangeS
 // A coordinator, what it said since it was asked last, and hosts that can be made to obey.
 struct CoordinatorBench {
   explicit CoordinatorBench(const cluster::Appointment& appointment, uint32_t counter = 0)
-      : coordinator(record_of(appointment, counter), 1, now) {
+      : CoordinatorBench(record_of(appointment, counter)) {}
+  explicit CoordinatorBench(cluster::CoordinatorRecord record)
+      : coordinator(std::move(record), 1, now) {
     listen();
   }
   static cluster::CoordinatorRecord record_of(const cluster::Appointment& appointment,

@@ -109,6 +109,8 @@ void Head::send_appointment(const HeadJob& job) {
   for (const NodeId node : nodes.members()) members.add(place_of(node));
   appointment.set_members(members.text());
   appointment.set_master_address(place_of(nodes.front()));
+  appointment.set_restarts(job.restarts);
+  *appointment.mutable_taken() = job.taken;
   send(job.coordinator, message);
 }
 
@@ -171,6 +173,7 @@ uint64_t Head::take_update(HeadJob& job, const cluster::JobUpdate& update) {
   job.heard = true;
   job.epoch = update.epoch();
   job.restarts = update.restarts();
+  job.taken = update.taken();
   job.why = update.why();
   if (update.has_culprit()) job.culprit = update.culprit();
   job.leftovers = update.leftovers();

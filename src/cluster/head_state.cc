@@ -135,6 +135,7 @@ cluster::JobChanged changed_of(const HeadJob& job) {
   changed.set_state(job.state);
   changed.set_epoch(job.epoch);
   changed.set_restarts(job.restarts);
+  *changed.mutable_taken() = job.taken;
   changed.set_why(job.why);
   *changed.mutable_culprit() = job.culprit;
   *changed.mutable_leftovers() = job.leftovers;
@@ -166,6 +167,7 @@ void set_changed(HeadJob& job, const cluster::JobChanged& changed) {
   job.state = changed.state();
   job.epoch = changed.epoch();
   job.restarts = changed.restarts();
+  job.taken = changed.taken();
   job.why = changed.why();
   job.culprit = changed.culprit();
   job.leftovers = changed.leftovers();

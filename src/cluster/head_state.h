@@ -41,6 +41,7 @@ struct HeadJob {
   bool placed = false;
   uint64_t epoch = 0;
   uint32_t restarts = 0;
+  google::protobuf::RepeatedPtrField<cluster::TakenRestarts> taken;
   cluster::Row culprit;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
   std::optional<cluster::EndRequest> end;  // what a client asked for

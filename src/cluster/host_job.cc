@@ -125,7 +125,7 @@ Task<void> HostJob::run() {
 
 // What is here already must be known before anything is started beside it.
 bool HostJob::has_errand() const {
-  return end_ || own_ends_ || !lost_keeper_.empty() || (next_ && !adopting_) || mourned_ ||
+  return end_ || own_ends_ || !lost_keeper_.get().empty() || (next_ && !adopting_) || mourned_ ||
          (looks_ != nullptr && looks_->unwritten());
 }
 
@@ -133,7 +133,7 @@ bool HostJob::has_errand() const {
 Task<bool> HostJob::next_errand() {
   if (end_) return end_everything();
   if (own_ends_) return log_own_ends();
-  if (!lost_keeper_.empty()) return end_orphans_first();
+  if (!lost_keeper_.get().empty()) return end_orphans_first();
   if (next_ && !adopting_) return obey();
   if (mourned_) return mourn();
   return write_looks();
@@ -201,7 +201,7 @@ cluster::HostRecord HostJob::record() const {
     row.set_epoch(local.epoch);
     set_pairs(RangeSet(process), row.mutable_processes());
   }
-  record.set_keeper(keeper_ != nullptr ? keeper_->path() : lost_keeper_);
+  record.set_keeper(keeper_ != nullptr ? keeper_->path() : lost_keeper_.get());
   if (end_) say_ending(record);
   return record;
 }
@@ -466,7 +466,7 @@ void HostJob::lose_pending() {
 
 // The keeper cannot say what it had: the log says what was started.
 void HostJob::take_from_record() {
-  for (const cluster::Row& row : recorded_)
+  for (const cluster::Row& row : recorded_.get().running)
     for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members())
       processes_[process].epoch = row.epoch();
   take_gone_from_record();
@@ -474,7 +474,7 @@ void HostJob::take_from_record() {
 
 // What the keeper has of them is of an earlier life.
 void HostJob::take_gone_from_record() {
-  for (const cluster::Row& row : std::exchange(gone_, {})) {
+  for (const cluster::Row& row : std::exchange(recorded_.change().gone, {})) {
     for (const ProcessId process : set_from(row.processes()).value_or(RangeSet()).members()) {
       Local& local = processes_[process];
       if (row.epoch() < local.epoch ||
@@ -494,8 +494,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   // One who has gone meanwhile has what runs go on, and nothing begin.
   if (auto who = host_.run_as(directive().spec().account()); who && *who)
     run_as_ = std::make_unique<RunAs>(std::move(**who));
-  recorded_ = record.running();
-  gone_ = record.gone();
+  recorded_.change() = {record.running(), record.gone()};
   in_log_ = true;
   noticed_ = directive().notice() != 0;
   report_again();
@@ -517,7 +516,7 @@ void HostJob::adopt(const cluster::HostRecord& record, KeeperSession* keeper) {
   }
   take_from_record();
   on_keeper_gone(Error(Code::unavailable, "it was gone when the agent came back"));
-  lost_keeper_ = record.keeper();
+  lost_keeper_.change() = record.keeper();
 }
 
 }  // namespace tutti

@@ -131,7 +131,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   // As the log keeps it.
   cluster::HostRecord record() const;
   // What of it could not be ended here; "" for nothing.
-  const std::string& left_behind() const { return left_behind_; }
+  const std::string& left_behind() const { return left_behind_.get(); }
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.
@@ -324,7 +324,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   JobHost& host_;
   std::unique_ptr<RunAs> run_as_;      // of the job's user, when that is not ours
   std::optional<Error> keeper_error_;  // why the last keeper is gone
-  std::string lost_keeper_;            // its path, until what it left is known to be gone
+  OnDemand<std::string> lost_keeper_;  // its path, until what it left is known to be gone
   World& world_;
   uint64_t job_;
   uint64_t refused_epoch_ = 0;  // the last old one that we complained of
@@ -333,9 +333,13 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::unique_ptr<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
-  bool adopting_ = false;                                      // the keeper was asked what it has
-  google::protobuf::RepeatedPtrField<cluster::Row> recorded_;  // of an agent before us
-  google::protobuf::RepeatedPtrField<cluster::Row> gone_;      // likewise: ends no keeper holds
+  bool adopting_ = false;  // the keeper was asked what it has
+  // As an agent before us has logged them.
+  struct Recorded {
+    google::protobuf::RepeatedPtrField<cluster::Row> running;
+    google::protobuf::RepeatedPtrField<cluster::Row> gone;  // ends no keeper holds
+  };
+  OnDemand<Recorded> recorded_;
   std::unique_ptr<ControlPages> pages_;
   std::unique_ptr<ControlChange> mourned_;  // that some pages were too busy for
   std::map<ProcessId, Local> processes_;
@@ -357,7 +361,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   bool noticed_ = false;   // whoever ends from now on does so because we asked
   bool in_log_ = false;    // the obeyed directive, for the next agent
   std::unique_ptr<std::string> reset_answer_;  // empty: clean
-  std::string left_behind_;                    // what cannot be ended; empty: nothing
+  OnDemand<std::string> left_behind_;          // what cannot be ended; empty: nothing
   Instant give_up_at_ = kNever;                // what was told to end and still runs is stuck then
   bool was_left_ = false;                      // the head was told that something is
   bool released_ = false;                      // the head knows that nothing is left

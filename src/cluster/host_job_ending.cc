@@ -66,7 +66,8 @@ Task<bool> HostJob::reset_keeper() {
     auto woken = co_await alarm_.until(kNever);
     if (!woken) co_return false;
   }
-  left_behind_ = reset_answer_ == nullptr ? "" : *reset_answer_;
+  left_behind_.clear();
+  if (reset_answer_ != nullptr) left_behind_.change() = *reset_answer_;
   co_return true;
 }
 
@@ -74,8 +75,8 @@ void HostJob::report_end(bool to_head) {
   cluster::JobReport report;
   report.set_job(job_);
   cluster::Row& row = *report.add_rows();
-  row.set_what(left_behind_.empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
-  row.set_message(left_behind_);
+  row.set_what(left_behind().empty() ? cluster::Row::ENDED : cluster::Row::LEFT_BEHIND);
+  row.set_message(left_behind());
   set_pairs(RangeSet(host_.node()), row.mutable_hosts());
   host_.report(directive().coordinator(), report);
   if (to_head) host_.report_to_head(report);
@@ -84,16 +85,16 @@ void HostJob::report_end(bool to_head) {
 // Ranks die with their keeper, but what they started may not. Nothing is started beside it, and the
 // job has not ended here, until it is gone.
 Task<void> HostJob::end_orphans() {
-  while (!lost_keeper_.empty()) {
-    auto ended = co_await host_.end_orphans(lost_keeper_);
+  while (!lost_keeper_.get().empty()) {
+    auto ended = co_await host_.end_orphans(lost_keeper_.get());
     if (ended) {
       lost_keeper_.clear();
       left_behind_.clear();
       break;
     }
     if (ended.error().code() == Code::cancelled) break;
-    left_behind_ = ended.error().message();
-    TUTTI_LOG(error, "a dead keeper left something", {{"job", job_}, {"what", left_behind_}});
+    left_behind_.change() = ended.error().message();
+    TUTTI_LOG(error, "a dead keeper left something", {{"job", job_}, {"what", left_behind()}});
     if (end_) report_end(true);
     was_left_ = was_left_ || end_ != nullptr;
     auto slept = co_await world_.clock().sleep(kLeftoverPause);
@@ -152,15 +153,15 @@ Task<void> HostJob::end_for_good() {
   const bool waited = co_await wait_for_ends();
   if (!waited) co_return;
   co_await end_orphans();
-  if (!lost_keeper_.empty()) co_return;
+  if (!lost_keeper_.get().empty()) co_return;
   const bool is_empty = keeper_ != nullptr && keeper_->is_empty();
   if (is_empty) keeper_->forget_job();
   while (keeper_ != nullptr && !is_empty) {
     const bool answered = co_await reset_keeper();
     if (!answered) co_return;
-    if (left_behind_.empty()) break;
+    if (left_behind().empty()) break;
     if (!std::exchange(was_left_, true)) {
-      TUTTI_LOG(error, "left behind", {{"job", job_}, {"what", left_behind_}});
+      TUTTI_LOG(error, "left behind", {{"job", job_}, {"what", left_behind()}});
       co_await output_->finish(kOutputPatience);
     }
     report_end(true);

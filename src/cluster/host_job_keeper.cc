@@ -271,7 +271,7 @@ void HostJob::note_exit(ProcessId process, const keeper::Exited::Rank& rank) {
 }
 
 void HostJob::on_keeper_gone(const Error& why) {
-  if (keeper_ != nullptr) lost_keeper_ = keeper_->path();
+  if (keeper_ != nullptr) lost_keeper_.change() = keeper_->path();
   keeper_ = nullptr;
   keeper_error_ = why;
   // The next keeper has nothing of what this one had.

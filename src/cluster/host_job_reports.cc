@@ -111,7 +111,7 @@ cluster::ProcessInfo HostJob::info_of(ProcessId process, const Local& local) con
   info.set_restarts(local.restarts);
   info.set_index(numbers().index_of(process));
   info.set_host(host_.node());
-  const bool left = !left_behind_.empty() && local.phase != Phase::exited;
+  const bool left = !left_behind().empty() && local.phase != Phase::exited;
   info.set_state(left                            ? "left behind"
                  : local.phase == Phase::running ? "running"
                  : local.phase == Phase::exited  ? "exited"

@@ -84,6 +84,22 @@ void RestartBudget::begin_anew() {
   next_delay_ = first_delay_;
 }
 
+cluster::TakenRestarts RestartBudget::save() const {
+  cluster::TakenRestarts saved;
+  for (const Instant taken : taken_) saved.add_earlier_ns(to_ns(taken_.back() - taken));
+  saved.set_next_delay_ns(to_ns(next_delay_));
+  return saved;
+}
+
+void RestartBudget::restore(const cluster::TakenRestarts& taken, Instant now) {
+  taken_.clear();
+  for (const int64_t earlier_ns : taken.earlier_ns())
+    taken_.push_back(now - std::max(Duration(earlier_ns), Duration::zero()));
+  std::ranges::sort(taken_);
+  next_delay_ = std::clamp(Duration(taken.next_delay_ns()), first_delay_,
+                           std::max(first_delay_, longest_delay_));
+}
+
 void RestartBudget::forget_older_than_period(Instant now) {
   if (period_ == 0s) return;
   while (!taken_.empty() && now - taken_.front() >= period_) taken_.pop_front();
@@ -113,6 +129,29 @@ std::optional<Restart> RestartBudgets::ask(job::ErrorClass error, Instant now) {
     return Restart{.delay = *delay, .scope = wider.scope, .number = number, .most = wider.most};
   }
   return std::nullopt;
+}
+
+std::vector<cluster::TakenRestarts> RestartBudgets::taken() const {
+  std::vector<cluster::TakenRestarts> all;
+  for (const auto& [error, budget] : by_class_) {
+    if (budget.taken() == 0) continue;
+    all.push_back(budget.save());
+    all.back().set_error(error);
+  }
+  for (const Wider& wider : wider_) {
+    if (wider.budget.taken() == 0) continue;
+    all.push_back(wider.budget.save());
+    all.back().set_scope(wider.scope);
+  }
+  return all;
+}
+
+void RestartBudgets::restore(const cluster::TakenRestarts& taken, Instant now) {
+  const auto of_class = by_class_.find(taken.error());
+  if (taken.scope() == job::PROCESS && of_class != by_class_.end())
+    of_class->second.restore(taken, now);
+  for (Wider& wider : wider_)
+    if (wider.scope == taken.scope()) wider.budget.restore(taken, now);
 }
 
 void RestartBudgets::begin_anew() { begin_anew_below(job::JOB); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cluster/cluster.pb.h"
 #include "cluster/job.pb.h"
 #include "world/processes.h"
 
@@ -34,6 +35,10 @@ class RestartBudget {
   // As if it had never been asked.
   void begin_anew();
   size_t taken() const { return taken_.size(); }
+  // For whoever counts on elsewhere, by another clock: there the last was now. It says nothing of
+  // time that passes, so that it need not be told again and again.
+  cluster::TakenRestarts save() const;
+  void restore(const cluster::TakenRestarts& taken, Instant now);
 
  private:
   void forget_older_than_period(Instant now);
@@ -67,6 +72,9 @@ class RestartBudgets {
   bool escalates() const { return !wider_.empty(); }
   // All of the job is started again. How often this role was the reason stays known.
   void begin_anew();
+  // Those of which some were taken.
+  std::vector<cluster::TakenRestarts> taken() const;
+  void restore(const cluster::TakenRestarts& taken, Instant now);
 
  private:
   struct Wider {
