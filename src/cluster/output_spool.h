@@ -4,8 +4,8 @@
 // A file is a sequence of pieces: u32 process, u8 stream (1 output, 2 error), u24 zero, u32 bytes,
 // then the bytes, all little-endian; an empty piece is the end of that stream. A place in the spool
 // is its number of bytes from the beginning of the job; the oldest file goes when there are more
-// than kSpoolFiles. What became of the processes is kept beside it, in memory only, and so are ends of
-// streams while nothing was printed at all: places in that are of one life of the spool, and are
+// than kSpoolFiles. What became of the processes is kept beside it, in memory only, and so are ends
+// of streams while nothing was printed at all: places in that are of one life of the spool, and are
 // passed over by another.
 #pragma once
 
@@ -94,7 +94,7 @@ class OutputSpool {
   std::string outbox_;
   uint64_t posted_ = 0;   // the place after all that was added
   uint64_t written_ = 0;  // and after all that is in files
-  uint64_t life_;            // another one for each spool of a job
+  uint64_t life_;         // another one for each spool of a job
   uint64_t last_epoch_ = 0;
   std::vector<cluster::ProcessEvent> events_;
   uint64_t events_dropped_ = 0;
