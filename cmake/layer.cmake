@@ -68,7 +68,7 @@ function(tutti_layer name)
 
   tutti_instructions("${sources}" sse2)
   tutti_instructions("${sources}" avx2 -mavx2 -mf16c)
-  tutti_instructions("${sources}" avx512 -mavx512f -mavx512bw -mf16c)
+  tutti_instructions("${sources}" avx512 -mavx512f -mavx512bw -mf16c -mprefer-vector-width=512)
   tutti_instructions("${sources}" targets)  # sets them itself, by Highway
 
   if(sources)
@@ -98,7 +98,7 @@ endfunction()
 function(tutti_instructions sources set)
   list(FILTER sources INCLUDE REGEX "_${set}\\.cc$")
   set_source_files_properties(${sources} PROPERTIES
-    COMPILE_OPTIONS "-O3;${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+    COMPILE_OPTIONS "-O3;-fno-math-errno;${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # Every test but base's may use the simulated world, whatever its layer.
