@@ -30,11 +30,12 @@ bool HostJob::needs_spares(size_t role) const {
   return std::ranges::any_of(members, may_start);
 }
 
-// Ranks come first: spares are started when nothing else is on its way.
+// Ranks come first: spares are started when nothing else is on its way. What is wakes us when it is
+// over, so until then there is nothing to be woken for.
 void HostJob::tend_spares() {
+  spares_at_ = kNever;
   if (keeper_ == nullptr || adopting_ || directive_.empty() || !pending_.empty() || !asked_.empty())
     return;
-  spares_at_ = kNever;
   const Instant now = world_.clock().now();
   for (size_t role = 0; role < numbers().roles(); ++role) {
     const uint32_t wanted = directive().spec().roles(static_cast<int>(role)).spares();

@@ -179,6 +179,25 @@ Task<void> busy_and_asleep(Loop& loop) {
   CHECK(joined.has_value());
 }
 
+Task<void> sleep_until_the_past(Loop& loop, const Event& event) {
+  while (!event.is_set()) {
+    auto slept = co_await loop.clock().sleep_until(Instant());
+    CHECK(slept.has_value());
+  }
+}
+
+TEST_CASE("who sleeps until the past again and again keeps nothing from outside waiting") {
+  Loop loop;
+  Event event;
+  Handover handover(loop, event);
+  std::jthread other([&] {
+    std::this_thread::sleep_for(1ms);
+    handover.post();
+  });
+  loop.run(sleep_until_the_past(loop, event));
+  CHECK(event.is_set());
+}
+
 TEST_CASE("timers fire while strands are always ready") {
   Loop loop;
   loop.run(busy_and_asleep(loop));
