@@ -80,6 +80,7 @@ class RealTrainerMachine final : public TrainerMachine {
             .team = team_,
             .clock = parking_,
             .helper = helper_,
+            .idler = idler_,
             .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_,
             .epoch = epoch_};
   }
@@ -106,7 +107,9 @@ class RealTrainerMachine final : public TrainerMachine {
   }
 
  private:
-  HelperThread helper_;  // before the team, which keeps this thread to a core of its own
+  // Before the team, which keeps this thread to a core of its own.
+  HelperThread helper_;
+  HelperThread idler_{Diligence::when_idle};
   ThreadTeam team_;
   std::unique_ptr<NativeCompiler> compiler_ = make_native_compiler();
   RealProcessMemory memory_;

@@ -44,10 +44,11 @@ std::vector<BatchTensor> data_inputs(const Program& program) {
   return data;
 }
 
-// Pages of scratch come while something else goes on: they take about as long as compiling.
+// Pages of scratch come while something else goes on, as far as compilers leave cores for it: a large
+// model's take longer than compiling.
 class Touching {
  public:
-  Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.helper) {
+  Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.idler) {
     helper_.start([this, &device = host.device, scratch] {
       for (size_t at = 0; at < scratch.size() && !enough_.load(); at += kPiece)
         device.touch(scratch.subspan(at, std::min(kPiece, scratch.size() - at)));

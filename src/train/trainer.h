@@ -49,6 +49,7 @@ struct TrainerHost {
   Team& team;      // initialises weights
   const Parking& clock;
   Helper& helper;  // makes data ahead
+  Helper& idler;   // what is not urgent, while others wait for something
   TrainerMemory& memory;
   EpochWatch epoch{};  // of the rank, if it is one
 };

@@ -48,6 +48,7 @@ struct TestMachine {
             .team = team,
             .clock = clock,
             .helper = helper,
+            .idler = idler,
             .memory = memory,
             .epoch = epoch};
   }
@@ -56,6 +57,7 @@ struct TestMachine {
   TestDevice device{team};
   RealParking clock;
   HelperThread helper;
+  HelperThread idler{Diligence::when_idle};
   TestMemory memory;
   EpochWatch epoch;
 };

@@ -302,6 +302,7 @@ TEST_CASE(
                               .team = team,
                               .clock = host.clock,
                               .helper = host.helper,
+                              .idler = host.idler,
                               .memory = host.memory,
                               .epoch = page.watch()};
   auto made = Trainer::make(small_model(), kOptions, data, in_epochs);

@@ -1,5 +1,7 @@
 #include "world/real/helper_thread.h"
 
+#include <sched.h>
+
 #include <csignal>
 #include <utility>
 
@@ -7,12 +9,12 @@
 
 namespace tutti {
 
-HelperThread::HelperThread() {
+HelperThread::HelperThread(Diligence diligence) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // which the thread inherits
-  thread_ = std::thread([this] { serve(); });
+  thread_ = std::thread([this, diligence] { serve(diligence); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -45,7 +47,9 @@ bool HelperThread::wait_for(Duration most) {
   return changed_.wait_for(lock, most, [this] { return !work_; });
 }
 
-void HelperThread::serve() {
+void HelperThread::serve(Diligence diligence) {
+  const sched_param none{};
+  if (diligence == Diligence::when_idle) sched_setscheduler(0, SCHED_IDLE, &none);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return work_ || ending_; });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 
@@ -9,9 +10,14 @@
 
 namespace tutti {
 
+enum class Diligence : uint8_t {
+  ordinary,
+  when_idle,  // works on cores that nobody else wants
+};
+
 class HelperThread final : public Helper {
  public:
-  HelperThread();
+  explicit HelperThread(Diligence diligence = Diligence::ordinary);
   ~HelperThread() override;  // waits for the work under way
   HelperThread(const HelperThread&) = delete;
   HelperThread& operator=(const HelperThread&) = delete;
@@ -21,7 +27,7 @@ class HelperThread final : public Helper {
   bool wait_for(Duration most) override;
 
  private:
-  void serve();
+  void serve(Diligence diligence);
 
   std::mutex mutex_;
   std::condition_variable changed_;

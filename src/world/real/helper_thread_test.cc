@@ -7,7 +7,10 @@
 using namespace tutti;
 
 TEST_CASE("a helper works while we do not wait for it") {
-  HelperThread helper;
+  Diligence diligence = Diligence::ordinary;
+  SUBCASE("as others do") {}
+  SUBCASE("when a core has nothing else to do") { diligence = Diligence::when_idle; }
+  HelperThread helper(diligence);
   std::binary_semaphore go{0};
   int done = 0;
   helper.wait();  // for nothing
