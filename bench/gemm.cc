@@ -18,6 +18,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -62,8 +63,19 @@ class Pages {
   std::unique_ptr<std::byte, Free> data_;
 };
 
+// Begins with a line of the cache, as those of torch do.
+template <typename T>
+struct FromLine {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
+  void deallocate(T* data, size_t /*count*/) { ::operator delete(data, kLine); }
+  bool operator==(const FromLine&) const = default;
+};
+using Floats = std::vector<float, FromLine<float>>;
+
 struct Operands {
-  std::vector<float> a, b, c;
+  Floats a, b, c;
   Pages panel;
   std::optional<bool> packed;  // of which B: transposed or not
 
