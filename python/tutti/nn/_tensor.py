@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from typing import Any, NoReturn, Union
 
 from tutti import _core
+from tutti.nn._numbers import Number, as_constant, is_whole, kind_of, number_of, sizes_of
 from tutti.nn._trace import Trace, current, refuse
 
-Number = int | float
 Operand = Union["Value", Number]
 
 
@@ -67,6 +67,21 @@ class Value(ABC):
 
     def __rtruediv__(self, other: Operand) -> "Tensor":
         return binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> "Tensor":
+        """The whole part below: -7 // 2 is -4. Of floating point it is that of a / b as rounded;
+        whole numbers are divided by numbers only."""
+        return _floor_divide(self, other)[0]
+
+    def __rfloordiv__(self, other: Operand) -> "Tensor":
+        return _floor_divide(other, self)[0]
+
+    def __mod__(self, other: Operand) -> "Tensor":
+        """What a // b leaves: a - a // b * b, which has the sign of b."""
+        return _floor_divide(self, other)[1]
+
+    def __rmod__(self, other: Operand) -> "Tensor":
+        return _floor_divide(other, self)[1]
 
     def __pow__(self, other: Operand) -> "Tensor":
         return binary("pow", self, other)
@@ -188,7 +203,8 @@ class Value(ABC):
     def expand(self, **dims: int) -> "Tensor":
         """Repeated along new dimensions, which come first."""
         x = self._tensor()
-        return x._make("broadcast", x._handle, [*dims.items(), *x.dims.items()])
+        new = sizes_of("expand:", dims)
+        return x._make("broadcast", x._handle, [*new.items(), *x.dims.items()])
 
     def cast(self, dtype: str) -> "Tensor":
         x = self._tensor()
@@ -201,6 +217,8 @@ class Value(ABC):
 
     def mean(self, *dims: str) -> "Tensor":
         x = self._tensor()
+        if is_whole(x.dtype):
+            refuse(f'mean: {x.text}: {x.dtype} has no fractions; cast it (x.cast("f32"))')
         return x._make("mean", x._handle, list(dims or x.dims))
 
     def max(self, *dims: str) -> "Tensor":
@@ -289,7 +307,7 @@ def as_tensor(value: Any, doing: str) -> Tensor:
     """The value as a tensor; raises when it is neither that nor a parameter."""
     if isinstance(value, Value):
         return value._tensor()
-    refuse(f"{doing}: {_what(value)} is not a tensor")
+    refuse(f"{doing}: {kind_of(value)} is not a tensor")
 
 
 def make(operation: str, *operands: Any) -> Tensor:
@@ -298,18 +316,16 @@ def make(operation: str, *operands: Any) -> Tensor:
     return Tensor(trace, trace.make(operation, *operands))
 
 
-def constant(value: Number, dtype: str) -> Tensor:
-    return make("constant", float(value), dtype)
-
-
-def _what(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    kind = type(value).__name__
-    return f"{kind} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else kind
+def constant(value: Any, dtype: str, doing: str) -> Tensor:
+    """A number as a tensor; ``doing``: the operation and what else it is of, for its mistakes."""
+    number = number_of(value)
+    if number is None:
+        refuse(f"{doing} and {kind_of(value)}, which is no number")
+    return make("constant", as_constant(number, dtype, doing), dtype)
 
 
 def _near(name: str, known: Any) -> str:
-    near = _core.suggest(name, list(known))
+    near = _core.suggest(str(name), list(known))
     return f"; did you mean {near}?" if near else ""
 
 
@@ -318,25 +334,19 @@ def unary(operation: str, x: Value) -> Tensor:
     return tensor._make("unary", operation, tensor._handle)
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, int | float):
-        return True
-    # Scalars of NumPy; arrays have no place in a graph.
-    return getattr(value, "shape", None) == () and hasattr(value, "item")
-
-
 def _pair(operation: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     """Both as tensors; a number takes the other's kind."""
-    if _is_number(a):
+    if isinstance(b, Value) and number_of(a) is not None:
         right = b._tensor()
-        return constant(float(a), right.dtype), right
-    if _is_number(b):
+        return constant(a, right.dtype, f"{operation}: {right.text}"), right
+    if isinstance(a, Value) and number_of(b) is not None:
         left = a._tensor()
-        return left, constant(float(b), left.dtype)
+        return left, constant(b, left.dtype, f"{operation}: {left.text}")
     for each, other in ((a, b), (b, a)):
         if not isinstance(each, Value):
+            beside = other._tensor().text if isinstance(other, Value) else kind_of(other)
             refuse(
-                f"{operation}: {other._tensor().text} and {_what(each)}: the second is neither a"
+                f"{operation}: {beside} and {kind_of(each)}: the second is neither a"
                 " tensor nor a number; give arrays to the model as inputs or parameters"
             )
     return a._tensor(), b._tensor()
@@ -349,4 +359,34 @@ def binary(operation: str, a: Any, b: Any) -> Tensor:
             f"{operation}: {left.text} and {right.text} are of different kinds; cast one"
             f' (x.cast("{left.dtype}"))'
         )
+    if operation == "div" and is_whole(left.dtype):
+        refuse(
+            f"div: {left.text} and {right.text}: / has fractions, which {left.dtype} has not; cast"
+            ' both (x.cast("f32")), or use // for the whole part'
+        )
     return left._make("binary", operation, left._handle, right._handle)
+
+
+def _floor_divide(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """a // b and a % b."""
+    left, right = _pair("floor_div", a, b)
+    if not is_whole(left.dtype):
+        below = unary("floor", binary("div", left, right))
+        return below, left - below * right
+    divisor = number_of(b)
+    if divisor is None:
+        refuse(
+            f"floor_div: {left.text} and {right.text}: whole numbers are divided by numbers only,"
+            ' as a tensor may have a 0; cast both (x.cast("f32"))'
+        )
+    if divisor == 0:
+        refuse(f"floor_div: {left.text} and 0: nothing can be divided by 0")
+    if divisor == -1:  # the least number has no quotient
+        return -left, left - left
+    # Towards zero, as processors divide; then down, where that was up.
+    cut = left._make("binary", "div", left._handle, right._handle)
+    rest = left - cut * right
+    is_above = rest < 0 if divisor > 0 else rest > 0
+    one, none = (constant(each, left.dtype, "floor_div") for each in (1, 0))
+    more = is_above._make("select", is_above._handle, one._handle, none._handle)
+    return cut - more, rest + more * right
