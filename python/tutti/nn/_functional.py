@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tutti.nn._numbers import Number, is_whole, sizes_of
+from tutti.nn._places import Known
 from tutti.nn._tensor import (
     Operand,
     Tensor,
@@ -14,7 +15,7 @@ from tutti.nn._tensor import (
     make,
     unary,
 )
-from tutti.nn._trace import refuse
+from tutti.nn._trace import current, refuse
 
 
 def exp(x: Value) -> Tensor:
@@ -114,13 +115,17 @@ def arange(dtype: str = "i32", **dim: int) -> Tensor:
     if len(dim) != 1:
         refuse("arange: give one dimension: nn.arange(time=256)")
     ((name, size),) = sizes_of("arange:", dim).items()
-    return make("iota", name, size, dtype)
+    known = Known(name, range(size)) if dtype in ("i32", "i64") else None
+    return make("iota", name, size, dtype, known=known)
 
 
 def positions(x: Value, dim: str = "time") -> Tensor:
     """The place of each element of x in its sequence: i32[time]. When a sequence is generated piece
     by piece, it goes on where the last piece ended; arange() does not."""
-    return make("positions", dim, x.size(dim))
+    size = x.size(dim)
+    places = current("positions").places
+    known = Known(dim, range(size)) if places is None else Known(None, range(places))
+    return make("positions", dim, size, known=known)
 
 
 def concat(parts: Sequence[Value], dim: str) -> Tensor:
@@ -161,6 +166,15 @@ def embedding(table: Value, indices: Value, dim: str) -> Tensor:
     """Rows of a table: its dimension ``dim`` gives way to those of the indices."""
     rows = as_tensor(table, "embedding")
     places = as_tensor(indices, "embedding")
+    known = places._known
+    if known is not None and dim in rows.dims:
+        size = rows.size(dim)
+        if known.least < 0 or known.most >= size:
+            refuse(
+                f"embedding: the indices {places.text} go from {known.least} to {known.most}, and"
+                f" the table {rows.text} has {dim}={size}: use shorter sequences (a smaller"
+                " context), or a table with more rows"
+            )
     return rows._make("gather", rows._handle, places._handle, dim)
 
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn, Union
 
 from tutti import _core
 from tutti.nn._numbers import Number, as_constant, is_whole, kind_of, number_of, sizes_of
+from tutti.nn._places import Known, after_number
 from tutti.nn._trace import Trace, current, refuse
 
 Operand = Union["Value", Number]
@@ -149,9 +150,10 @@ class Value(ABC):
         head=-1), where -1 is what is left."""
         x = self._tensor()
         size = x.size(dim)
-        known = math.prod(each for each in parts.values() if each != -1)
-        if list(parts.values()).count(-1) == 1 and known > 0 and size % known == 0:
-            parts = {name: size // known if each == -1 else each for name, each in parts.items()}
+        known = sizes_of("split:", {name: each for name, each in parts.items() if each != -1})
+        product = math.prod(known.values())
+        if len(known) == len(parts) - 1 and size % product == 0:
+            parts = {name: known.get(name, size // product) for name in parts}
         if not parts or math.prod(parts.values()) != size or min(parts.values()) < 1:
             refuse(f"split: {dim}={size} of {x.text} cannot become {dims_text(parts)}")
         dims: list[tuple[str, int]] = []
@@ -282,17 +284,20 @@ class Value(ABC):
 class Tensor(Value):
     """A value of the graph that is being traced."""
 
-    __slots__ = ("_handle", "_trace")
+    __slots__ = ("_handle", "_known", "_trace")
 
-    def __init__(self, trace: Trace, handle: _core.Tensor) -> None:
+    def __init__(self, trace: Trace, handle: _core.Tensor, known: Known | None = None) -> None:
         self._trace = trace
         self._handle = handle
+        self._known = known
 
     def _tensor(self) -> "Tensor":
         return self
 
     def _make(self, operation: str, *operands: Any) -> "Tensor":
-        return Tensor(self._trace, self._trace.make(operation, *operands))
+        made = self._trace.make(operation, *operands)
+        known = self._known and self._known.after(operation, operands[1:])
+        return Tensor(self._trace, made, known)
 
     @property
     def text(self) -> str:
@@ -310,10 +315,10 @@ def as_tensor(value: Any, doing: str) -> Tensor:
     refuse(f"{doing}: {kind_of(value)} is not a tensor")
 
 
-def make(operation: str, *operands: Any) -> Tensor:
+def make(operation: str, *operands: Any, known: Known | None = None) -> Tensor:
     """An operation of the trace under way that has no tensor to ask."""
     trace = current(operation)
-    return Tensor(trace, trace.make(operation, *operands))
+    return Tensor(trace, trace.make(operation, *operands), known)
 
 
 def constant(value: Any, dtype: str, doing: str) -> Tensor:
@@ -364,7 +369,11 @@ def binary(operation: str, a: Any, b: Any) -> Tensor:
             f"div: {left.text} and {right.text}: / has fractions, which {left.dtype} has not; cast"
             ' both (x.cast("f32")), or use // for the whole part'
         )
-    return left._make("binary", operation, left._handle, right._handle)
+    made = left._make("binary", operation, left._handle, right._handle)
+    for each, number, first in ((left, b, False), (right, a, True)):
+        if (value := number_of(number)) is not None:
+            made._known = after_number(each._known, operation, value, first)
+    return made
 
 
 def _floor_divide(a: Any, b: Any) -> tuple[Tensor, Tensor]:
@@ -387,6 +396,5 @@ def _floor_divide(a: Any, b: Any) -> tuple[Tensor, Tensor]:
     cut = left._make("binary", "div", left._handle, right._handle)
     rest = left - cut * right
     is_above = rest < 0 if divisor > 0 else rest > 0
-    one, none = (constant(each, left.dtype, "floor_div") for each in (1, 0))
-    more = is_above._make("select", is_above._handle, one._handle, none._handle)
+    more = is_above.cast(left.dtype)
     return cut - more, rest + more * right
