@@ -23,8 +23,8 @@ class ModelConfig:
     heads: int = 12
     key_heads: int | None = None  # fewer than heads: each is shared by a group of queries
     width: int = 768
-    context: int = 1024  # the longest sequence
-    vocabulary: int = 50257
+    context: int = 1024  # the longest sequence; 0: as long as those of the run
+    vocabulary: int = 50257  # tokens there are; 0: as many as the text has, or GPT-2
     bias: bool = True  # of linear layers and norms
     dropout: float = 0.0
     tied: bool = True  # the head uses the weights of the token embedding
@@ -176,25 +176,44 @@ class Config(tutti.Run):
     tokenizer: str = "char"  # … as char, byte, bpe:FILE or bpe:N tokens
     train: Path | None = None  # or from this file of tokens, model.vocabulary of them, …
     validation: Path | None = None  # … held against this one
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(context=0, vocabulary=0))
     optim: Optim = field(default_factory=Optim)
 
 
 def load_data(config: Config) -> tutti.data.Data:
     if config.text is not None:
+        for key in ("train", "validation"):
+            if getattr(config, key) is not None:
+                raise tutti.Error(f"learn from --text or from --{key}, not from both", "invalid")
         return tutti.data.text(config.text, tokenizer=config.tokenizer)
     if config.train is None:
         raise tutti.Error("say what to learn from: --text=FILE or --train=TOKENS", "invalid")
-    vocabulary = config.model.vocabulary
+    vocabulary = config.model.vocabulary or ModelConfig.vocabulary
     return tutti.data.tokens(config.train, config.validation, vocabulary=vocabulary)
+
+
+def fitted(model: ModelConfig, data: tutti.data.Data, context: int) -> ModelConfig:
+    """The model for these data: what was not said follows from them, what was said has to fit."""
+    if model.vocabulary not in (0, data.vocabulary):
+        raise tutti.Error(
+            f"model.vocabulary is {model.vocabulary}, and these data have {data.vocabulary} tokens:"
+            " leave it out, or choose another tokenizer",
+            "invalid",
+        )
+    if 0 < model.context < context:
+        raise tutti.Error(
+            f"model.context is {model.context}, and the run has sequences of {context}: leave it"
+            f" out, or use --context={model.context}",
+            "invalid",
+        )
+    return replace(model, vocabulary=data.vocabulary, context=model.context or context)
 
 
 def main() -> None:
     config = tutti.configure(Config, presets=PRESETS)
     try:
         data = load_data(config)
-        sizes = {"vocabulary": data.vocabulary, "context": config.context}
-        config = replace(config, model=replace(config.model, **sizes))
+        config = replace(config, model=fitted(config.model, data, config.context))
         made = config.optim
         optim = tutti.optim.AdamW(
             made.rate,

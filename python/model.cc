@@ -204,6 +204,9 @@ void bind_large(nb::class_<B>& builder) {
   builder.def("gather", [](B& b, T table, T indices, Str dim) {
     return b.made(b.ops().gather(b.use(table), b.use(indices), dim));
   });
+  builder.def("scatter_add", [](B& b, T indices, T updates, Str dim, int64_t size) {
+    return b.made(b.ops().scatter_add(b.use(indices), b.use(updates), dim, size));
+  });
   builder.def("matmul", [](B& b, T x, T y, const tutti::Names& over) {
     return b.made(b.ops().matmul(b.use(x), b.use(y), over));
   });

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "compile/interpret.h"
 #include "compile/passes/passes.h"
 #include "compile/program/interpret_program.h"
@@ -46,9 +47,17 @@ struct Freed {
 };
 using Room = std::unique_ptr<std::byte, Freed>;
 
-Room room(int64_t bytes) {
-  return Room(static_cast<std::byte*>(
-      ::operator new(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kAlignment)));
+[[noreturn]] void does_not_fit(const std::string& what, const Type& type) {
+  raise(Error(Code::exhausted, what + " is " + type.text() + ", " +
+                                   tutti::format_bytes(static_cast<uint64_t>(type.bytes())) +
+                                   " that this machine has no room for; make it smaller"));
+}
+
+Room room(const std::string& what, const Type& type) {
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(type.bytes(), 1));
+  Room made(static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow)));
+  if (made == nullptr) does_not_fit(what, type);
+  return made;
 }
 
 nb::dlpack::dtype numpy_dtype(DType dtype) {
@@ -83,8 +92,8 @@ void copy_in(const std::string& name, const Type& type, const nb::dict& arrays, 
   std::memcpy(to, array.data(), static_cast<size_t>(type.bytes()));
 }
 
-nb::object copy_out(const Type& type, const std::byte* from) {
-  Room memory = room(type.bytes());
+nb::object copy_out(const std::string& name, const Type& type, const std::byte* from) {
+  Room memory = room("the array of " + name, type);
   std::memcpy(memory.get(), from, static_cast<size_t>(type.bytes()));
   std::vector<size_t> shape;
   for (const tutti::Dim& dim : type.dims) shape.push_back(static_cast<size_t>(dim.size));
@@ -99,16 +108,17 @@ nb::dict interpret_graph(const Graph& graph, const nb::dict& arrays) {
   std::vector<tutti::Array> inputs;
   for (const tutti::Input& input : graph.inputs) {
     const Type& type = graph.type(input.value);
-    const Room memory = room(type.bytes());
+    const Room memory = room("input " + input.name, type);
     copy_in(input.name, type, arrays, memory.get());
     inputs.push_back(tutti::read_array(type, memory.get()));
   }
   const auto results = value_or_raise(tutti::interpret(graph, std::move(inputs)));
   nb::dict outputs;
   for (size_t i = 0; i < results.size(); ++i) {
-    const Room memory = room(results[i].type.bytes());
+    const std::string& name = graph.outputs[i].name;
+    const Room memory = room("output " + name, results[i].type);
     tutti::write_array(results[i], memory.get());
-    outputs[graph.outputs[i].name.c_str()] = copy_out(results[i].type, memory.get());
+    outputs[name.c_str()] = copy_out(name, results[i].type, memory.get());
   }
   return outputs;
 }
@@ -120,7 +130,8 @@ class PythonProgram {
     tutti::Program program = value_or_raise(tutti::lower_to_program(tutti::optimize(graph)));
     loaded_ = value_or_raise(device_.load(std::move(program)));
     const tutti::Program& made = loaded_->program();
-    for (const Type& type : made.input_types) memory_.push_back(room(type.bytes()));
+    for (size_t i = 0; i < made.inputs.size(); ++i)
+      memory_.push_back(room("input " + made.inputs[i].name, made.input_types[i]));
     for (const Room& each : memory_) inputs_.push_back(each.get());
     for (size_t i = 0; i < made.outputs.size(); ++i) outputs_.push_back(place_of(i));
     arena_ = value_or_raise(device_.allocate(std::max<uint64_t>(loaded_->arena_bytes(), 1)));
@@ -138,8 +149,10 @@ class PythonProgram {
     }
     if (!done) raise(done.error());
     nb::dict results;
-    for (size_t i = 0; i < outputs_.size(); ++i)
-      results[program.outputs[i].name.c_str()] = copy_out(program.output_types[i], outputs_[i]);
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const std::string& name = program.outputs[i].name;
+      results[name.c_str()] = copy_out(name, program.output_types[i], outputs_[i]);
+    }
     return results;
   }
   size_t arena_bytes() const { return loaded_->arena_bytes(); }
@@ -153,7 +166,7 @@ class PythonProgram {
       if (program.inputs[i].role == tutti::InputRole::state &&
           program.inputs[i].name == program.outputs[output].name)
         return inputs_[i];
-    memory_.push_back(room(program.output_types[output].bytes()));
+    memory_.push_back(room("output " + program.outputs[output].name, program.output_types[output]));
     return memory_.back().get();
   }
 
@@ -172,11 +185,11 @@ nb::dict initial_weights(const tutti::Model& model, int64_t seed) {
   tutti::ThreadTeam team;
   nb::dict all;
   for (const tutti::Parameter& parameter : model.parameters) {
-    const Room memory = room(parameter.type.bytes());
+    const Room memory = room(parameter.name, parameter.type);
     auto* values = reinterpret_cast<float*>(memory.get());
     tutti::initialise(parameter, seed, {values, static_cast<size_t>(parameter.type.elements())},
                       team);
-    all[parameter.name.c_str()] = copy_out(parameter.type, memory.get());
+    all[parameter.name.c_str()] = copy_out(parameter.name, parameter.type, memory.get());
   }
   return all;
 }

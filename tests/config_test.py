@@ -155,7 +155,7 @@ def test_a_program_tells_its_keys_and_refuses_others() -> None:
     assert shown.returncode == 0
     assert "usage: train.py [--KEY=VALUE …]" in shown.stdout
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
-    assert "--context int = 1024 the longest sequence" in lines
+    assert "--context int = 1024 the longest sequence; 0: as long as those of the run" in lines
     assert "--activation gelu | gelu_tanh = gelu_tanh" in lines
     wrong = run("--layer=3")
     assert (wrong.returncode, wrong.stdout) == (2, "")

@@ -41,6 +41,14 @@ def test_a_bpe_file_is_used_as_it_is(text: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(tutti.Error, match=r"bad\.json: no tokenizer\.json"):
         data.text(text, tokenizer=f"bpe:{tmp_path / 'bad.json'}")
+    # The one in the folder of a run, by its name or the folder's.
+    learnt.save(tmp_path / "tokenizer.json")
+    for place in (tmp_path, tmp_path / "tokenizer.json"):
+        saved = data.text(text, tokenizer=f"bpe:{place}").tokenizer
+        assert saved is not None and list(saved.encode("mat")) == list(learnt.encode("mat"))
+    data.text(text).tokenizer.save(tmp_path / "tokenizer.json")
+    with pytest.raises(tutti.Error, match=r"tokenizer\.json is a tokenizer of kind char, not BPE"):
+        data.text(text, tokenizer=f"bpe:{tmp_path / 'tokenizer.json'}")
 
 
 def test_characters_past_ascii_are_tokens_too(tmp_path: Path) -> None:

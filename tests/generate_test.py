@@ -185,8 +185,22 @@ def test_what_cannot_be_generated_is_told(run: Path, tmp_path: Path) -> None:
     assert error(run, "--temperature=-1").endswith("temperature -1 is not a number from 0 on")
     assert error(run, "--keep=25").endswith("25 tokens cannot be taken along in a context of 24")
     assert error(run, "--context", "99").endswith("a context of 99: this model has 1 to 24")
+    assert error(run, "--threads=-1").endswith("threads is -1; use 0 to 4096")
+    assert error(run, "--seed=-1").endswith("seed is -1; use 0 to below 2^64")
     assert "tutti generate" in error(run, "--temprature", "1")
     assert command("--help").stdout.startswith("tutti generate: text from")
+
+
+def test_tokens_that_the_model_has_not_are_refused(run: Path) -> None:
+    generator = tutti.Generator.load(run)
+    for prompt, words in (
+        ([-1], "prompt 0 has token -1 at place 0; this model's are 0 to 14"),
+        ([5, -7], "prompt 0 has token -7 at place 1"),
+        ([15, 5], "prompt 0 has token 15 at place 0"),
+    ):
+        with pytest.raises(tutti.Error, match=words):
+            list(generator.stream([prompt], tokens=3))
+    assert len(list(generator.stream([[0, 5]], tokens=3))) == 3
 
 
 def test_a_model_that_cannot_be_described_says_why(tmp_path: Path) -> None:

@@ -259,9 +259,17 @@ def test_mistakes_on_the_command_line_are_told(text: Path) -> None:
         ("--model.layers=0", "model.layers is 0; use 1 or more"),
         ("--model.heads=3", "a model.width of 16 with 3 heads and 3 key_heads: each has to be a"),
         ("--batch=0", "a batch of 0 samples; use 1 or more"),
+        ("--threads=-1", "threads is -1; use 0 to 4096"),
+        ("--seed=-1", "seed is -1; use 0 to below 2^63"),
+        ("--evaluate_every=-5", "evaluate_every is -5; use 0 or more"),
+        ("--model.vocabulary=6", "model.vocabulary is 6, and these data have 5 tokens: leave it"),
+        ("--model.context=7", "model.context is 7, and the run has sequences of 8: leave it out"),
+        ("--train=tokens.bin", "learn from --text or from --train, not from both"),
     ):
         done = run_example(f"--text={text}", wrong)
         assert done.returncode == 1 and done.stderr.startswith(f"gpt.py: {said}")
+    with pytest.raises(tutti.Error, match="a context of 0 tokens; use 1 or more"):
+        trainer(text, context=0)
     done = run_example("--text=none.txt")
     assert done.stderr == "gpt.py: none.txt: No such file or directory\n"
     for words, said in (
@@ -271,3 +279,29 @@ def test_mistakes_on_the_command_line_are_told(text: Path) -> None:
     ):
         told = subprocess.run([TUTTI, *words], capture_output=True, text=True, timeout=60)
         assert told.returncode == 2 and said in told.stderr
+
+
+def test_sizes_that_are_given_are_those_of_the_model(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    short = ("--steps=1", "--optim.rate.warm_up=0")
+    words = ["--model.vocabulary=5", "--model.context=12", *short, f"--out={run}"]
+    done = run_example(f"--text={text}", *words)
+    assert done.returncode == 0, done.stderr
+    assert load_file(run / "weights.safetensors")["wpe.weight"].shape == (12, 16)
+    again = run_example(
+        f"--text={text}", f"--config={run / 'config.toml'}", "--resume", "--steps=2"
+    )
+    assert again.returncode == 0, again.stderr
+    tokens = tmp_path / "train.bin"
+    tokens.write_bytes(np.arange(400, dtype=np.uint16).tobytes())
+    done = run_example(f"--train={tokens}", *short, f"--out={tmp_path / 'other'}")
+    assert done.returncode == 0, done.stderr
+    shape = load_file(tmp_path / "other/weights.safetensors")["wte.weight"].shape
+    assert shape == (50257, 16)  # of GPT-2, whose files of tokens most are
+
+
+def test_a_folder_is_no_file_of_weights(text: Path, tmp_path: Path) -> None:
+    it = trainer(text)
+    for read in (it.load, it.load_weights, tutti.data.tokens):
+        with pytest.raises(tutti.Error, match=f"{tmp_path} is a folder; give a file"):
+            read(tmp_path, **({"vocabulary": 5} if read is tutti.data.tokens else {}))

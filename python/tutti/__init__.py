@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tutti import control, fabric, vault
 from tutti._core import Recorder, RecordKind, hash64, parse_duration
 from tutti._core import version as __version__
-from tutti._error import Error
+from tutti._error import Error, show_errors_short
 
 if TYPE_CHECKING:
     from tutti import cluster, config, data, exchange, generate, nn, optim, record, trainer
@@ -42,6 +42,8 @@ __all__ = [
     "trainer",
     "vault",
 ]
+
+show_errors_short()
 
 # Ranks start by the dozen and few of them need these, which take longer to import than the rest:
 # they come when they are first asked for.

@@ -96,8 +96,17 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, path: _Path) -> "BpeTokenizer":
-        """From a tokenizer.json."""
+        """From a tokenizer.json: of the package, or of the folder of a run."""
         package = _tokenizers()
+        if kind := _saved_kind(path):
+            known = load_tokenizer(path)
+            if not isinstance(known, cls):
+                raise Error(
+                    f"{path} is a tokenizer of kind {kind}, not BPE: give that name instead, or in"
+                    f' Python tokenizer=tutti.data.load_tokenizer("{path}")',
+                    "invalid",
+                )
+            return known
         try:
             return cls(package.Tokenizer.from_file(str(path)))
         except Exception as error:  # it raises nothing more precise
@@ -148,6 +157,17 @@ def load_tokenizer(path: _Path) -> Tokenizer:
     if kind == "bpe":
         return BpeTokenizer(_tokenizers().Tokenizer.from_str(json.dumps(made["tokenizer"])))
     raise Error(f"{file}: no tokenizer that tutti.data saved", "corrupt")
+
+
+def _saved_kind(path: _Path) -> str | None:
+    """Of a file that Tokenizer.save() wrote; None of any other."""
+    file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
+    try:
+        made = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+    kind = made.get("kind") if isinstance(made, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 @dataclass(frozen=True)

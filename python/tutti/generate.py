@@ -24,6 +24,7 @@ from tutti._error import Error
 from tutti._recipe import load_recipe
 from tutti.data import Tokenizer, load_tokenizer
 from tutti.nn import Module, i32, trace
+from tutti.nn._program import check_threads
 
 __all__ = ["Generator", "Piece", "Token"]
 
@@ -72,6 +73,10 @@ class Generator:
             raise Error(
                 f"{type(model).__name__} has no method logits(tokens) to generate with", "invalid"
             )
+        for name, value in (("context", context), ("sequences", sequences)):
+            if value < 1:
+                raise Error(f"{name} is {value}; use 1 or more", "invalid")
+        check_threads(threads)
         self.context = context
         self.sequences = sequences
         self.tokenizer = tokenizer
@@ -134,6 +139,8 @@ class Generator:
         (half of it if None; all of it is slow), or the sequence ends if ``keep`` is 0.
         """
         lists = [[int(each) for each in prompt] for prompt in prompts]
+        if not 0 <= seed < 2**64:
+            raise Error(f"seed is {seed}; use 0 to below 2^64", "invalid")
         self._core.start(lists, tokens, temperature, top_k, top_p, seed, list(stop), keep)
         while made := self._core.next():
             for each in made:

@@ -25,6 +25,7 @@ from tutti.config import from_dict
 from tutti.config import save as save_config
 from tutti.data import Data
 from tutti.nn import Module, i32, trace
+from tutti.nn._program import check_threads
 from tutti.optim import AdamW
 
 __all__ = ["Run", "Step", "Trainer"]
@@ -148,8 +149,6 @@ class Trainer:
         self.run = _run_of(run, options)
         self.data = data
         atom = self.run.batch if self.run.atom is None else self.run.atom
-        if self.run.batch < 1:
-            raise Error(f"a batch of {self.run.batch} samples; use 1 or more", "invalid")
         if atom < 1 or self.run.batch % atom:
             raise Error(
                 f"a batch of {self.run.batch} samples cannot be parted into atoms of {atom}",
@@ -350,6 +349,16 @@ def _run_of(run: Run | None, options: dict[str, Any]) -> Run:
     made = run or from_dict(Run, {key: _plain(each) for key, each in options.items()})
     if made.steps < 1:
         raise Error(f"a run of {made.steps} steps; use 1 or more", "invalid")
+    if made.batch < 1:
+        raise Error(f"a batch of {made.batch} samples; use 1 or more", "invalid")
+    if made.context < 1:
+        raise Error(f"a context of {made.context} tokens; use 1 or more", "invalid")
+    for name in ("evaluate_every", "evaluate_batches", "save_every"):
+        if getattr(made, name) < 0:
+            raise Error(f"{name} is {getattr(made, name)}; use 0 or more", "invalid")
+    if not 0 <= made.seed < 2**63:
+        raise Error(f"seed is {made.seed}; use 0 to below 2^63", "invalid")
+    check_threads(made.threads)
     return made
 
 

@@ -43,6 +43,12 @@ Result<void> Generation::start(const std::vector<TokenList>& prompts) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty())
       return fail(Code::invalid, "prompt {} is empty; give it one token or more", i);
+    // Also -1, which is what the decoder calls no token.
+    const auto foreign = std::ranges::find_if(
+        prompts[i], [&](int32_t each) { return each < 0 || each >= decoder_.vocabulary(); });
+    if (foreign != prompts[i].end())
+      return fail(Code::invalid, "prompt {} has token {} at place {}; this model's are 0 to {}", i,
+                  *foreign, foreign - prompts[i].begin(), decoder_.vocabulary() - 1);
     if (keep_ > 0) keep_last(inside[i], decoder_.places());
     // The last one is taken in by the first step, which says what comes after it.
     before.push_back(but_last(inside[i]));

@@ -140,6 +140,9 @@ TEST_CASE("generation says what it cannot begin with") {
     return Generation(*trial.decoder, options).start(prompts).error().text();
   };
   CHECK(error({{}}, {}) == "prompt 0 is empty; give it one token or more");
+  CHECK(
+      error({{1, -1}}, {}).starts_with("prompt 0 has token -1 at place 1; this model's are 0 to"));
+  CHECK(error({{1'000'000}}, {}).starts_with("prompt 0 has token 1000000 at place 0;"));
   CHECK(error({{1}, {2}}, {}) == "2 prompts for 1 sequences");
   CHECK(error({{1}}, {.tokens = 0}) == "0 tokens cannot be generated; ask for 1 or more");
   CHECK(error({{1}}, {.keep = 61}) == "61 tokens cannot be taken along in a context of 60");

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tutti.nn._numbers import Number, is_whole, sizes_of
+from tutti.nn._places import Known
 from tutti.nn._tensor import (
-    Number,
     Operand,
     Tensor,
     Value,
@@ -14,7 +15,7 @@ from tutti.nn._tensor import (
     make,
     unary,
 )
-from tutti.nn._trace import refuse
+from tutti.nn._trace import current, refuse
 
 
 def exp(x: Value) -> Tensor:
@@ -32,6 +33,21 @@ def sqrt(x: Value) -> Tensor:
 def rsqrt(x: Value) -> Tensor:
     """One over the root."""
     return unary("rsqrt", x)
+
+
+def sign(x: Value) -> Tensor:
+    """-1, 0 or 1."""
+    return unary("sign", x)
+
+
+def floor(x: Value) -> Tensor:
+    """The next whole number below, as floating point."""
+    return unary("floor", x)
+
+
+def is_finite(x: Value) -> Tensor:
+    """Where x is neither infinite nor NaN."""
+    return unary("is_finite", x)
 
 
 def tanh(x: Value) -> Tensor:
@@ -59,7 +75,7 @@ def silu(x: Value) -> Tensor:
 
 
 def relu(x: Value) -> Tensor:
-    return maximum(x, 0.0)
+    return maximum(x, 0)
 
 
 def gelu(x: Value, approximate: bool = False) -> Tensor:
@@ -81,30 +97,35 @@ def where(condition: Value, yes: Operand, no: Operand) -> Tensor:
     test = as_tensor(condition, "where")
     if not isinstance(yes, Value) and not isinstance(no, Value):
         refuse("where: at least one of the two has to be a tensor; write nn.full(1.0)")
-    kind = (yes if isinstance(yes, Value) else no).dtype
+    given = as_tensor(yes if isinstance(yes, Value) else no, "where")
     parts = [
-        as_tensor(x if isinstance(x, Value) else constant(x, kind), "where") for x in (yes, no)
+        x._tensor() if isinstance(x, Value) else constant(x, given.dtype, f"where: {given.text}")
+        for x in (yes, no)
     ]
     return test._make("select", test._handle, parts[0]._handle, parts[1]._handle)
 
 
 def full(value: Number, dtype: str = "f32") -> Tensor:
     """A number as a tensor without dimensions."""
-    return constant(value, dtype)
+    return constant(value, dtype, f"full: {dtype}")
 
 
 def arange(dtype: str = "i32", **dim: int) -> Tensor:
     """nn.arange(time=256): 0, 1, 2 … along one dimension."""
     if len(dim) != 1:
         refuse("arange: give one dimension: nn.arange(time=256)")
-    ((name, size),) = dim.items()
-    return make("iota", name, size, dtype)
+    ((name, size),) = sizes_of("arange:", dim).items()
+    known = Known(name, range(size)) if dtype in ("i32", "i64") else None
+    return make("iota", name, size, dtype, known=known)
 
 
 def positions(x: Value, dim: str = "time") -> Tensor:
     """The place of each element of x in its sequence: i32[time]. When a sequence is generated piece
     by piece, it goes on where the last piece ended; arange() does not."""
-    return make("positions", dim, x.size(dim))
+    size = x.size(dim)
+    places = current("positions").places
+    known = Known(dim, range(size)) if places is None else Known(None, range(places))
+    return make("positions", dim, size, known=known)
 
 
 def concat(parts: Sequence[Value], dim: str) -> Tensor:
@@ -125,9 +146,9 @@ def layer_norm(
     """x less its mean, over its deviation, along a dimension; times scale, plus shift."""
     tensor = as_tensor(x, "layer_norm")
     handles = []
-    for value, otherwise in ((scale, 1.0), (shift, 0.0)):
+    for value, otherwise in ((scale, 1), (shift, 0)):
         if value is None:
-            flat = constant(otherwise, tensor.dtype).expand(**{dim: tensor.size(dim)})
+            flat = constant(otherwise, tensor.dtype, "layer_norm").expand(**{dim: tensor.size(dim)})
             handles.append(flat._handle)
         else:
             handles.append(as_tensor(value, "layer_norm")._handle)
@@ -145,7 +166,27 @@ def embedding(table: Value, indices: Value, dim: str) -> Tensor:
     """Rows of a table: its dimension ``dim`` gives way to those of the indices."""
     rows = as_tensor(table, "embedding")
     places = as_tensor(indices, "embedding")
+    known = places._known
+    if known is not None and dim in rows.dims:
+        size = rows.size(dim)
+        if known.least < 0 or known.most >= size:
+            refuse(
+                f"embedding: the indices {places.text} go from {known.least} to {known.most}, and"
+                f" the table {rows.text} has {dim}={size}: use shorter sequences (a smaller"
+                " context), or a table with more rows"
+            )
     return rows._make("gather", rows._handle, places._handle, dim)
+
+
+def scatter_add(indices: Value, updates: Value, **dim: int) -> Tensor:
+    """What embedding() takes apart put together: nn.scatter_add(tokens, ones, vocab=65) is a table
+    with a row for each index, the sum of the updates that go there. Updates have the dimensions of
+    the indices, then those of a row; an index outside of the table stops the program."""
+    if len(dim) != 1:
+        refuse("scatter_add: say how many rows the table has: nn.scatter_add(…, vocab=65)")
+    ((name, size),) = sizes_of("scatter_add:", dim).items()
+    places, parts = as_tensor(indices, "scatter_add"), as_tensor(updates, "scatter_add")
+    return places._make("scatter_add", places._handle, parts._handle, name, size)
 
 
 def attention(
@@ -203,6 +244,8 @@ def dropout(x: Value, rate: float) -> Tensor:
     Which ones is a function of the seed, the place in the model and the batch.
     """
     tensor = as_tensor(x, "dropout")
+    if is_whole(tensor.dtype):
+        refuse(f'dropout: {tensor.text} is not of floating point; cast it (x.cast("f32"))')
     return tensor._make("dropout", tensor._handle, rate, "dropout")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tutti import _core
+from tutti.nn._numbers import sizes_of
 from tutti.nn._tensor import Tensor, Value, as_tensor, dims_text
 from tutti.nn._trace import Trace, current, is_under_way, refuse, tracing, user_line
 
@@ -65,12 +66,10 @@ def parameter(init: Init = zeros, decay: bool | None = None, **dims: int) -> Par
 
     Without ``decay`` the optimizer pulls those towards zero that have two dimensions or more.
     """
-    for name, size in dims.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            refuse(f"a parameter's dimension {name} is {size!r}; a size is a whole number from 1")
+    sizes = sizes_of("a parameter's", dims)
     if not isinstance(init, Init):
         refuse(f"init is {init!r}; use nn.zeros, nn.ones, nn.normal(deviation) or nn.uniform(half)")
-    return Parameter(dims, init, decay)
+    return Parameter(sizes, init, decay)
 
 
 class Module:
@@ -188,11 +187,11 @@ class Input:
 
 
 def f32(**dims: int) -> Input:
-    return Input("f32", dims)
+    return Input("f32", sizes_of("f32:", dims))
 
 
 def i32(**dims: int) -> Input:
-    return Input("i32", dims)
+    return Input("i32", sizes_of("i32:", dims))
 
 
 def _check_signature(function: Callable[..., Any], inputs: dict[str, Any]) -> None:
@@ -236,6 +235,7 @@ def trace(
     under_way = Trace(name or type(model).__name__.lower(), use, seed)
     if cache is not None:
         under_way.make("keep_cache", *cache)
+        under_way.places = cache[1]
     tensors = {}
     for each, given in inputs.items():
         if not isinstance(given, Input):

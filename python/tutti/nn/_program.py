@@ -12,6 +12,10 @@ if TYPE_CHECKING:  # it takes longer to import than all of tutti, and training d
 _DTYPES = {"f32": "float32", "i32": "int32", "i64": "int64", "u32": "uint32", "bool": "bool"}
 
 
+# Far more than cores of any machine; a mistyped number is to be told before it starts them.
+_MOST_THREADS = 4096
+
+
 def _contiguous(graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]) -> "dict[str, np.ndarray]":
     import numpy as np
 
@@ -26,6 +30,8 @@ def _contiguous(graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]) -> "dict
             given[name] = np.ascontiguousarray(array, kinds[name]).reshape(np.shape(array))
         except (TypeError, ValueError) as error:
             raise Error(f"input {name} is no array of {kinds[name]}: {error}", "invalid") from None
+        except MemoryError as error:
+            raise Error(f"input {name}: {error}; make it smaller", "exhausted") from None
     return given
 
 
@@ -33,10 +39,17 @@ def _graph(model: _core.Model | _core.Graph) -> _core.Graph:
     return model.graph if isinstance(model, _core.Model) else model
 
 
+def check_threads(threads: int) -> None:
+    """Raises what is no number of threads; 0 are as many as cores."""
+    if not 0 <= threads <= _MOST_THREADS:
+        raise Error(f"threads is {threads}; use 0 to {_MOST_THREADS}", "invalid")
+
+
 class Program:
     """A model compiled for this machine; call it with an array for each input and parameter."""
 
     def __init__(self, model: _core.Model | _core.Graph, *, threads: int = 0) -> None:
+        check_threads(threads)
         self.graph = _graph(model)
         self._program = _core.Program(self.graph, threads)
 

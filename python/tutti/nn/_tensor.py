@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from typing import Any, NoReturn, Union
 
 from tutti import _core
+from tutti.nn._numbers import Number, as_constant, is_whole, kind_of, number_of, sizes_of
+from tutti.nn._places import Known, after_number
 from tutti.nn._trace import Trace, current, refuse
 
-Number = int | float
 Operand = Union["Value", Number]
 
 
@@ -67,6 +68,21 @@ class Value(ABC):
 
     def __rtruediv__(self, other: Operand) -> "Tensor":
         return binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> "Tensor":
+        """The whole part below: -7 // 2 is -4. Of floating point it is that of a / b as rounded;
+        whole numbers are divided by numbers only."""
+        return _floor_divide(self, other)[0]
+
+    def __rfloordiv__(self, other: Operand) -> "Tensor":
+        return _floor_divide(other, self)[0]
+
+    def __mod__(self, other: Operand) -> "Tensor":
+        """What a // b leaves: a - a // b * b, which has the sign of b."""
+        return _floor_divide(self, other)[1]
+
+    def __rmod__(self, other: Operand) -> "Tensor":
+        return _floor_divide(other, self)[1]
 
     def __pow__(self, other: Operand) -> "Tensor":
         return binary("pow", self, other)
@@ -134,9 +150,10 @@ class Value(ABC):
         head=-1), where -1 is what is left."""
         x = self._tensor()
         size = x.size(dim)
-        known = math.prod(each for each in parts.values() if each != -1)
-        if list(parts.values()).count(-1) == 1 and known > 0 and size % known == 0:
-            parts = {name: size // known if each == -1 else each for name, each in parts.items()}
+        known = sizes_of("split:", {name: each for name, each in parts.items() if each != -1})
+        product = math.prod(known.values())
+        if len(known) == len(parts) - 1 and size % product == 0:
+            parts = {name: known.get(name, size // product) for name in parts}
         if not parts or math.prod(parts.values()) != size or min(parts.values()) < 1:
             refuse(f"split: {dim}={size} of {x.text} cannot become {dims_text(parts)}")
         dims: list[tuple[str, int]] = []
@@ -188,7 +205,8 @@ class Value(ABC):
     def expand(self, **dims: int) -> "Tensor":
         """Repeated along new dimensions, which come first."""
         x = self._tensor()
-        return x._make("broadcast", x._handle, [*dims.items(), *x.dims.items()])
+        new = sizes_of("expand:", dims)
+        return x._make("broadcast", x._handle, [*new.items(), *x.dims.items()])
 
     def cast(self, dtype: str) -> "Tensor":
         x = self._tensor()
@@ -201,6 +219,8 @@ class Value(ABC):
 
     def mean(self, *dims: str) -> "Tensor":
         x = self._tensor()
+        if is_whole(x.dtype):
+            refuse(f'mean: {x.text}: {x.dtype} has no fractions; cast it (x.cast("f32"))')
         return x._make("mean", x._handle, list(dims or x.dims))
 
     def max(self, *dims: str) -> "Tensor":
@@ -264,17 +284,20 @@ class Value(ABC):
 class Tensor(Value):
     """A value of the graph that is being traced."""
 
-    __slots__ = ("_handle", "_trace")
+    __slots__ = ("_handle", "_known", "_trace")
 
-    def __init__(self, trace: Trace, handle: _core.Tensor) -> None:
+    def __init__(self, trace: Trace, handle: _core.Tensor, known: Known | None = None) -> None:
         self._trace = trace
         self._handle = handle
+        self._known = known
 
     def _tensor(self) -> "Tensor":
         return self
 
     def _make(self, operation: str, *operands: Any) -> "Tensor":
-        return Tensor(self._trace, self._trace.make(operation, *operands))
+        made = self._trace.make(operation, *operands)
+        known = self._known and self._known.after(operation, operands[1:])
+        return Tensor(self._trace, made, known)
 
     @property
     def text(self) -> str:
@@ -289,27 +312,25 @@ def as_tensor(value: Any, doing: str) -> Tensor:
     """The value as a tensor; raises when it is neither that nor a parameter."""
     if isinstance(value, Value):
         return value._tensor()
-    refuse(f"{doing}: {_what(value)} is not a tensor")
+    refuse(f"{doing}: {kind_of(value)} is not a tensor")
 
 
-def make(operation: str, *operands: Any) -> Tensor:
+def make(operation: str, *operands: Any, known: Known | None = None) -> Tensor:
     """An operation of the trace under way that has no tensor to ask."""
     trace = current(operation)
-    return Tensor(trace, trace.make(operation, *operands))
+    return Tensor(trace, trace.make(operation, *operands), known)
 
 
-def constant(value: Number, dtype: str) -> Tensor:
-    return make("constant", float(value), dtype)
-
-
-def _what(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    kind = type(value).__name__
-    return f"{kind} of shape {tuple(shape)}" if isinstance(shape, tuple) and shape else kind
+def constant(value: Any, dtype: str, doing: str) -> Tensor:
+    """A number as a tensor; ``doing``: the operation and what else it is of, for its mistakes."""
+    number = number_of(value)
+    if number is None:
+        refuse(f"{doing} and {kind_of(value)}, which is no number")
+    return make("constant", as_constant(number, dtype, doing), dtype)
 
 
 def _near(name: str, known: Any) -> str:
-    near = _core.suggest(name, list(known))
+    near = _core.suggest(str(name), list(known))
     return f"; did you mean {near}?" if near else ""
 
 
@@ -318,25 +339,19 @@ def unary(operation: str, x: Value) -> Tensor:
     return tensor._make("unary", operation, tensor._handle)
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, int | float):
-        return True
-    # Scalars of NumPy; arrays have no place in a graph.
-    return getattr(value, "shape", None) == () and hasattr(value, "item")
-
-
 def _pair(operation: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     """Both as tensors; a number takes the other's kind."""
-    if _is_number(a):
+    if isinstance(b, Value) and number_of(a) is not None:
         right = b._tensor()
-        return constant(float(a), right.dtype), right
-    if _is_number(b):
+        return constant(a, right.dtype, f"{operation}: {right.text}"), right
+    if isinstance(a, Value) and number_of(b) is not None:
         left = a._tensor()
-        return left, constant(float(b), left.dtype)
+        return left, constant(b, left.dtype, f"{operation}: {left.text}")
     for each, other in ((a, b), (b, a)):
         if not isinstance(each, Value):
+            beside = other._tensor().text if isinstance(other, Value) else kind_of(other)
             refuse(
-                f"{operation}: {other._tensor().text} and {_what(each)}: the second is neither a"
+                f"{operation}: {beside} and {kind_of(each)}: the second is neither a"
                 " tensor nor a number; give arrays to the model as inputs or parameters"
             )
     return a._tensor(), b._tensor()
@@ -349,4 +364,37 @@ def binary(operation: str, a: Any, b: Any) -> Tensor:
             f"{operation}: {left.text} and {right.text} are of different kinds; cast one"
             f' (x.cast("{left.dtype}"))'
         )
-    return left._make("binary", operation, left._handle, right._handle)
+    if operation == "div" and is_whole(left.dtype):
+        refuse(
+            f"div: {left.text} and {right.text}: / has fractions, which {left.dtype} has not; cast"
+            ' both (x.cast("f32")), or use // for the whole part'
+        )
+    made = left._make("binary", operation, left._handle, right._handle)
+    for each, number, first in ((left, b, False), (right, a, True)):
+        if (value := number_of(number)) is not None:
+            made._known = after_number(each._known, operation, value, first)
+    return made
+
+
+def _floor_divide(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """a // b and a % b."""
+    left, right = _pair("floor_div", a, b)
+    if not is_whole(left.dtype):
+        below = unary("floor", binary("div", left, right))
+        return below, left - below * right
+    divisor = number_of(b)
+    if divisor is None:
+        refuse(
+            f"floor_div: {left.text} and {right.text}: whole numbers are divided by numbers only,"
+            ' as a tensor may have a 0; cast both (x.cast("f32"))'
+        )
+    if divisor == 0:
+        refuse(f"floor_div: {left.text} and 0: nothing can be divided by 0")
+    if divisor == -1:  # the least number has no quotient
+        return -left, left - left
+    # Towards zero, as processors divide; then down, where that was up.
+    cut = left._make("binary", "div", left._handle, right._handle)
+    rest = left - cut * right
+    is_above = rest < 0 if divisor > 0 else rest > 0
+    more = is_above.cast(left.dtype)
+    return cut - more, rest + more * right

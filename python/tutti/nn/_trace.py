@@ -40,6 +40,7 @@ class Trace:
     def __init__(self, name: str, use: str, seed: int) -> None:
         self.builder = _core.ModelBuilder(name, use, seed)
         self.use = use
+        self.places: int | None = None  # of caches, when sequences come piece by piece
         self.names: dict[int, str] = {}  # of parameters, by identity
         self.paths: dict[int, str] = {}  # of modules
 
@@ -55,6 +56,14 @@ class Trace:
             if error.message.startswith(where):
                 raise
             refuse(error.message, where)
+        except TypeError:
+            # What nanobind says is about C++.
+            given = ", ".join(_operand(each) for each in operands)
+            refuse(
+                f"{operation}: ({given}) is not what it takes: names are text, sizes and places"
+                " whole numbers, operands tensors",
+                where,
+            )
 
     def weight(self, parameter: "Parameter") -> _core.Tensor:
         name = self.names.get(id(parameter))
@@ -64,6 +73,10 @@ class Trace:
                 " or the module that has it, to an attribute (self.x = …) of a module of the model"
             )
         return self.make("weight", name)
+
+
+def _operand(value: Any) -> str:
+    return value.text() if isinstance(value, _core.Tensor) else repr(value)
 
 
 _current: list[Trace] = []

@@ -28,6 +28,8 @@ Result<std::unique_ptr<Mapping>> map_fd(int fd, uint64_t offset, uint64_t size, 
                                         std::string_view what) {
   struct stat info{};
   if (fstat(fd, &info) != 0) return fail_errno(errno, "map {}", what);
+  // The kernel would say "No such device".
+  if (S_ISDIR(info.st_mode)) return fail(Code::invalid, "{} is a folder; give a file", what);
   const uint64_t whole = static_cast<uint64_t>(info.st_size);
   if (size == 0) return fail(Code::invalid, "map {}: nothing to map", what);
   if (offset > whole || size > whole - offset)
