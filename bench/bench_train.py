@@ -4,8 +4,8 @@ Small: 6 layers, width 384, 6 heads, context 256, 65 words, 16 samples a step. L
 context 256, 2 samples. Two threads; no dropout, no bias, tied head, no clipping. All sides stay
 loaded and take turns, a step or two at a time. "limit" is what the processor does with
 multiply-adds in registers alone, in the same turns. Memory is the summed PSS of a side's processes
-at its highest during two more steps, looked at all the while. What is wanted: 1.2 of the best peer or
-0.78 of the limit, and 1/0.6 and 1/0.8 of PyTorch's memory.
+at its highest during two more steps, looked at all the while. What is wanted: 1.2 of the best peer
+or 0.78 of the limit, and 1/0.6 and 1/0.8 of PyTorch's memory.
 """
 
 import select

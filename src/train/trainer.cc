@@ -44,8 +44,8 @@ std::vector<BatchTensor> data_inputs(const Program& program) {
   return data;
 }
 
-// Pages of scratch come while something else goes on, as far as compilers leave cores for it: a large
-// model's take longer than compiling.
+// Pages of scratch come while something else goes on, as far as compilers leave cores for it: those
+// of a large model take longer than compiling.
 class Touching {
  public:
   Touching(const TrainerHost& host, MutableBytes scratch) : helper_(host.idler) {
