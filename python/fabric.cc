@@ -253,6 +253,14 @@ struct CallableGroup : PythonGroup {
       call.input = static_cast<const std::byte*>(input->data());
       call.input_elements = input->size();
     }
+    const auto shape = [&call](const auto& array) {
+      for (size_t i = 0; i < array.ndim(); ++i) call.shape.push_back(array.shape(i));
+    };
+    if (input && call.kind != CallKind::scatter) {
+      shape(*input);
+    } else if (output) {
+      shape(*output);
+    }
     nb::list held;
     for (nb::handle item : parts) {
       const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyInput>>(item);
@@ -379,15 +387,15 @@ void bind_fabric(nb::module_& module) {
       .def(
           "group",
           [](const std::shared_ptr<PythonFabric>& self, std::vector<uint32_t> ranks,
-             std::string name) {
+             std::string name, std::string site) {
             auto made = [&] {
               const nb::gil_scoped_release others_may_run;
               const std::scoped_lock lock(self->mutex());
-              return self->fabric().group(std::move(ranks), std::move(name));
+              return self->fabric().group(std::move(ranks), std::move(name), std::move(site));
             }();
             return CallableGroup{{self, value_or_raise(std::move(made))}};
           },
-          nb::arg("ranks"), nb::arg("name"));
+          nb::arg("ranks"), nb::arg("name"), nb::arg("site"));
   nb::class_<PythonOperation>(module, "FabricOperation")
       .def("wait", &PythonOperation::wait, nb::arg("timeout"))
       .def("poll", &PythonOperation::poll)

@@ -297,7 +297,8 @@ class Fabric:
     def rejoin(self, timeout: float | None = None) -> None:
         """Take part in the present epoch, or the next when that is over; waits for all ranks.
 
-        Groups of earlier epochs are over: `world` is a new one.
+        Groups of earlier epochs are over: `world` is a new one. So it is when all ranks call this
+        in an epoch that goes on.
         """
         with self._telling():
             self._core.join(self.timeout if timeout is None else timeout)
@@ -320,9 +321,11 @@ class Fabric:
         return self._core.lost()
 
     def group(self, ranks: Sequence[int], name: str = "") -> Group:
-        """Some ranks, in this order; each of them calls this."""
+        """Some ranks, in this order; each of them calls this, with the same name. All make groups
+        of the same ranks in the same order: who does not is told what the others asked for.
+        """
         with self._telling():
-            return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}"))
+            return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}", _caller()))
 
     def empty(self, shape, dtype: str = "f32"):
         """A NumPy array in the heap, with whatever was there before."""
