@@ -61,10 +61,10 @@ struct BoardGroup {
   alignas(64) std::atomic<uint64_t> key;  // of group and epoch; 0 when free
   // Before the key: of the order of its members and its name, which must be alike.
   std::atomic<uint64_t> identity;
-  std::atomic<uint32_t> met;              // not 0: this rank does not wait for the others any more
-  std::atomic<uint32_t> failed;           // not 0: it gave up this call and later ones
-  uint32_t failed_code;                   // why, and in words in `failure`
-  uint32_t failed_left;                   // the rank that had left, or all ones
+  std::atomic<uint32_t> met;     // not 0: this rank does not wait for the others any more
+  std::atomic<uint32_t> failed;  // not 0: it gave up this call and later ones
+  uint32_t failed_code;          // why, and in words in `failure`
+  uint32_t failed_left;          // the rank that had left, or all ones
   // How the group is tuned, if this member is its first (tuning.h); before the key.
   std::atomic<uint64_t> tuning[kTuningWords];
   alignas(64) BoardCall calls[2];

@@ -75,8 +75,7 @@ void Buckets::deal() {
 }
 
 Result<std::byte*> Buckets::room(const Bucket& bucket) {
-  TRY(const uint64_t offset,
-      group_->heap().allocate(bucket.elements * dtype_bytes(bucket.type)));
+  TRY(const uint64_t offset, group_->heap().allocate(bucket.elements * dtype_bytes(bucket.type)));
   staged_.push_back(offset);
   return group_->heap().at(offset);
 }

@@ -49,8 +49,8 @@ TEST_CASE("sums in buckets of any size are those of single calls") {
     size_t most = ~size_t{0};
     for (const uint64_t bytes : {1UL, 100UL, 5'000UL, 300'000UL, 1UL << 30}) {
       Tensors own(fabric.rank());
-      auto buckets = Buckets::make(fabric.world(), own.given(),
-                                   {.op = ReduceOp::mean, .bytes = bytes});
+      auto buckets =
+          Buckets::make(fabric.world(), own.given(), {.op = ReduceOp::mean, .bytes = bytes});
       REQUIRE(buckets.has_value());
       CHECK((*buckets)->size() <= most);
       most = (*buckets)->size();
@@ -150,15 +150,13 @@ TEST_CASE("members whose tensors differ are told, also where there are as many e
   on_ranks(2, [](Fabric& fabric) {
     std::vector<float> data(10);
     const uint64_t first = fabric.rank() == 0 ? 4 : 6;
-    auto buckets =
-        *Buckets::make(fabric.world(),
-                       {{.elements = first,
-                         .inputs = {bytes_of(data.data())},
-                         .output = bytes_of(data.data())},
-                        {.elements = 10 - first,
-                         .inputs = {bytes_of(data.data() + first)},
-                         .output = bytes_of(data.data() + first)}},
-                       {});
+    auto buckets = *Buckets::make(
+        fabric.world(),
+        {{.elements = first, .inputs = {bytes_of(data.data())}, .output = bytes_of(data.data())},
+         {.elements = 10 - first,
+          .inputs = {bytes_of(data.data() + first)},
+          .output = bytes_of(data.data() + first)}},
+        {});
     (void)buckets->ready(0);
     const auto begun = buckets->ready(1);
     const auto done = begun ? buckets->wait(60s) : begun;

@@ -10,9 +10,7 @@ namespace tutti {
 
 namespace {
 
-bool uneven(const Call& call) {
-  return call.kind == CallKind::all_to_all && !call.counts.empty();
-}
+bool uneven(const Call& call) { return call.kind == CallKind::all_to_all && !call.counts.empty(); }
 
 // Whether all bring as many elements, in the same shape.
 bool alike(const Call& call) {

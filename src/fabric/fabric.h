@@ -105,8 +105,9 @@ class Fabric {
   // All ranks; after join().
   std::shared_ptr<Group> world() { return world_; }
   // Some ranks, in this order. Each of them must ask for it, by the same name, and all ask for
-  // groups of the same ranks in the same order; who does not is told, with who asked for what. After
-  // a deadline it may be asked for again, and goes on. `site` is where the caller is, for people.
+  // groups of the same ranks in the same order; who does not is told, with who asked for what.
+  // After a deadline it may be asked for again, and goes on. `site` is where the caller is, for
+  // people.
   Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name,
                                        std::string site = {});
   Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
@@ -192,9 +193,9 @@ class Fabric {
   std::vector<uint32_t> nodes_;       // by rank; empty: all are here
   std::unique_ptr<Joining> joining_;  // while it is not done
   std::shared_ptr<Group> world_;
-  std::vector<std::shared_ptr<Group>> wide_groups_;  // of several hosts, the world apart
-  std::optional<uint32_t> first_left_;               // for which a call failed
-  std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
+  std::vector<std::shared_ptr<Group>> wide_groups_;   // of several hosts, the world apart
+  std::optional<uint32_t> first_left_;                // for which a call failed
+  std::map<uint64_t, uint32_t> made_;                 // groups of these ranks so far, by hash
   std::map<uint64_t, std::shared_ptr<Group>> unmet_;  // whose others had not come in time, likewise
   uint32_t worlds_ = 0;                               // made in this epoch
   uint32_t next_group_ = 0;

@@ -1,10 +1,11 @@
 // One order of reduction: the same bits over all combinations of rank count, algorithm and bucket
 // size, in memory. Between hosts: sim/identity_sim_test.cc.
+#include "fabric/identity_test.h"
+
 #include <doctest/doctest.h>
 
 #include "base/seeds_test.h"
 #include "fabric/fabric_fixture_test.h"
-#include "fabric/identity_test.h"
 
 namespace tutti {
 namespace {

@@ -555,10 +555,10 @@ Result<void> Operation::compare_with(uint32_t member) const {
     return fmt::format("rank {} {}", who.rank,
                        describe(*who.board, tick_, group_.fabric_.heap().board(who.slot)));
   };
-  return fail(Code::invalid, "ranks do not {} in group {}: {}, {}",
-              same ? "give the same memory for a shared output, as shared() does,"
-                   : "call the same",
-              group_.name_, words(group_.index()), words(member));
+  return fail(
+      Code::invalid, "ranks do not {} in group {}: {}, {}",
+      same ? "give the same memory for a shared output, as shared() does," : "call the same",
+      group_.name_, words(group_.index()), words(member));
 }
 
 Result<void> Operation::work() {
