@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "fabric/bucket.h"
 #include "fabric/group.h"
 #include "plan.h"
 #include "python_fabric.h"
@@ -221,6 +222,25 @@ struct PythonOperation {
   }
 };
 
+// Buckets, with the arrays that they work on.
+struct PythonBuckets {
+  std::shared_ptr<PythonFabric> fabric;
+  nb::list arrays;
+  std::shared_ptr<tutti::Buckets> buckets;
+
+  void ready(uint32_t array) {
+    auto begun = [&] {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(fabric->mutex());
+      return buckets->ready(array);
+    }();
+    if (!begun) raise(begun.error());
+  }
+  void wait(double timeout_s) {
+    fabric->wait_sliced(seconds(timeout_s), [&](Duration slice) { return buckets->wait(slice); });
+  }
+};
+
 struct CallableGroup : PythonGroup {
   PythonOperation start(const std::string& kind, std::optional<AnyInput> input,
                         std::optional<AnyArray> output, const std::string& op, uint64_t elements,
@@ -253,6 +273,14 @@ struct CallableGroup : PythonGroup {
       call.input = static_cast<const std::byte*>(input->data());
       call.input_elements = input->size();
     }
+    const auto shape = [&call](const auto& array) {
+      for (size_t i = 0; i < array.ndim(); ++i) call.shape.push_back(array.shape(i));
+    };
+    if (input && call.kind != CallKind::scatter) {
+      shape(*input);
+    } else if (output) {
+      shape(*output);
+    }
     nb::list held;
     for (nb::handle item : parts) {
       const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyInput>>(item);
@@ -266,6 +294,33 @@ struct CallableGroup : PythonGroup {
     begun.output = output ? nb::cast(*output) : nb::none();
     begin(begun, std::move(call));
     return begun;
+  }
+
+  PythonBuckets make_buckets(const nb::list& arrays, const std::string& op, uint64_t bytes,
+                             std::string site) {
+    const auto known = tutti::reduce_op_named(op);
+    if (!known) raise_invalid("op is 'sum', 'mean', 'max' or 'min', not '" + op + "'");
+    PythonBuckets made{fabric, nb::list(), nullptr};
+    std::vector<tutti::BucketTensor> tensors;
+    for (nb::handle item : arrays) {
+      const auto array = nb::cast<AnyArray>(item);
+      auto* data = static_cast<std::byte*>(array.data());
+      tensors.push_back(
+          {.type = known_dtype(array), .elements = array.size(), .inputs = {data}, .output = data});
+      made.arrays.append(nb::cast(array));
+    }
+    auto buckets = [&] {
+      const nb::gil_scoped_release others_may_run;
+      const std::scoped_lock lock(fabric->mutex());
+      return tutti::Buckets::make(group, std::move(tensors),
+                                  {.op = *known, .bytes = bytes, .site = std::move(site)});
+    }();
+    const auto drop = [kept = fabric](tutti::Buckets* dropped) {
+      const std::scoped_lock lock(kept->mutex());  // it gives memory back
+      delete dropped;
+    };
+    made.buckets = {value_or_raise(std::move(buckets)).release(), drop};
+    return made;
   }
 
   // Arrays for each move each of its types; None where this rank holds nothing.
@@ -379,19 +434,25 @@ void bind_fabric(nb::module_& module) {
       .def(
           "group",
           [](const std::shared_ptr<PythonFabric>& self, std::vector<uint32_t> ranks,
-             std::string name) {
+             std::string name, std::string site) {
             auto made = [&] {
               const nb::gil_scoped_release others_may_run;
               const std::scoped_lock lock(self->mutex());
-              return self->fabric().group(std::move(ranks), std::move(name));
+              return self->fabric().group(std::move(ranks), std::move(name), std::move(site));
             }();
             return CallableGroup{{self, value_or_raise(std::move(made))}};
           },
-          nb::arg("ranks"), nb::arg("name"));
+          nb::arg("ranks"), nb::arg("name"), nb::arg("site"));
   nb::class_<PythonOperation>(module, "FabricOperation")
       .def("wait", &PythonOperation::wait, nb::arg("timeout"))
       .def("poll", &PythonOperation::poll)
       .def_prop_ro("done", [](PythonOperation& self) { return self.operation->done(); });
+  nb::class_<PythonBuckets>(module, "FabricBuckets")
+      .def("ready", &PythonBuckets::ready, nb::arg("array"))
+      .def("wait", &PythonBuckets::wait, nb::arg("timeout"))
+      .def_prop_ro("size", [](PythonBuckets& self) { return self.buckets->size(); })
+      .def_prop_ro("copied_bytes",
+                   [](PythonBuckets& self) { return self.buckets->copied_bytes(); });
   const nb::class_<PythonGroup> base(module, "FabricGroupBase");
   nb::class_<CallableGroup, PythonGroup>(module, "FabricGroup")
       .def("start", &CallableGroup::start, nb::arg("kind"), nb::arg("input").none(),
@@ -400,6 +461,8 @@ void bind_fabric(nb::module_& module) {
            nb::arg("lanes"), nb::arg("parts"), nb::arg("site"))
       .def("reshard", &CallableGroup::reshard, nb::arg("plan"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("site"))
+      .def("buckets", &CallableGroup::make_buckets, nb::arg("arrays"), nb::arg("op"),
+           nb::arg("bytes"), nb::arg("site"))
       .def("shared_bytes", &CallableGroup::shared_bytes, nb::arg("bytes"))
       .def_prop_ro("ranks", &CallableGroup::ranks)
       .def_prop_ro("index", [](CallableGroup& self) { return self.group->index(); })

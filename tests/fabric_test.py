@@ -75,6 +75,51 @@ except tutti.Error as error:
     assert done[0].startswith("[0] invalid") and done[1].startswith("[1] invalid")
 
 
+def test_buckets_sum_many_arrays_in_few_calls() -> None:
+    script = """
+arrays = [fabric.empty(n) if n % 2 else np.empty(n, np.float32) for n in (3, 1000, 7, 300001, 1)]
+buckets = world.buckets(arrays, bytes=100000)
+assert buckets.size == 2, buckets.size
+for step in range(1, 4):
+    for array in arrays: array[...] = step * (rank + 1)
+    for i in range(len(arrays)): buckets.ready((i * 2 + rank) % len(arrays))
+    buckets.wait()
+    assert all((array == step * size * (size + 1) / 2).all() for array in arrays)
+try:
+    buckets.ready(0); buckets.wait()
+except tutti.Error as error:
+    assert "tensor 1 of the buckets is not ready" in str(error), error
+print("well")
+"""
+    assert lines_of(ranks(3, script)) == [f"[{rank}] well" for rank in range(3)]
+
+
+def test_ranks_that_do_not_agree_are_told_what_differs_and_join_again() -> None:
+    script = """
+def told(call, *words):
+    try:
+        call()
+    except tutti.Error as error:
+        assert error.code == "invalid" and all(word in str(error) for word in words), error
+        return fabric.rejoin()
+    raise AssertionError(words)
+shape = (2, 3) if rank else (3, 2)
+told(lambda: fabric.world.all_reduce(np.ones(shape, np.float32)), "shape (2, 3)", "shape (3, 2)")
+for order in (0, 1):
+    call = lambda: fabric.group([0, 1] if rank else [1, 0])
+    told(call, "ranks 0, 1 at <string>", "ranks 1, 0 at <string>")
+def share():
+    shared = fabric.world.shared(100000)
+    out = shared if rank else fabric.empty(100000)
+    fabric.world.all_reduce(np.ones(100000, np.float32), out=out, shared=True)
+told(share, "do not give the same memory for a shared output")
+assert fabric.world.all_reduce(np.ones(3, np.float32))[0] == size
+assert fabric.group([0, 1]).all_reduce(np.ones(3, np.float32))[0] == size
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
 def test_arrays_may_be_whatever_has_a_buffer_read_only_unaligned_or_bits_of_bf16() -> None:
     script = """
 import array

@@ -26,11 +26,12 @@ from tutti._error import Error
 from tutti.layout import Copy, Layout, Mesh, Plan, plan
 
 __all__ = [
-    "Copy", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation", "PeerLost", "Plan",
-    "Region", "TimedOut", "join", "plan",
+    "Buckets", "Copy", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation", "PeerLost",
+    "Plan", "Region", "TimedOut", "join", "plan",
 ]  # fmt: skip
 
 TIMEOUT_S = 600.0
+BUCKET_BYTES = 4 << 20
 # Names of types, as the fabric has them, and NumPy's. bf16 is not one of NumPy's: its bits are, as
 # uint16. Reductions of those want dtype="bf16" to be said.
 DTYPES = {
@@ -93,6 +94,27 @@ class Operation:
         return self._result
 
 
+class Buckets:
+    """Arrays that are reduced together, in few calls; Group.buckets() makes it.
+
+    ready(i) says that array i is there: a bucket begins when all of its arrays are, and the buckets
+    before it have begun. wait() is for the end of all, and then the next round may begin.
+    """
+
+    def __init__(self, fabric: "Fabric", core: Any) -> None:
+        self._fabric = fabric
+        self._core = core
+        self.size: int = core.size  # calls for each round
+
+    def ready(self, array: int) -> None:
+        with self._fabric._telling():
+            self._core.ready(array)
+
+    def wait(self, timeout: float | None = None) -> None:
+        with self._fabric._telling():
+            self._core.wait(self._fabric.timeout if timeout is None else timeout)
+
+
 @dataclass(frozen=True)
 class Region:
     """An array that its rank shows to others, for get() and put(); in this epoch."""
@@ -150,6 +172,22 @@ class Group:
         _same_size(array, result)
         _reducible(array, dtype)
         return self._call("all_reduce", array, result, elements, wait, op=op, shared=shared)
+
+    def buckets(
+        self, arrays: Sequence[Any], op: str = "sum", *, bytes: int = BUCKET_BYTES, dtype=""
+    ) -> "Buckets":
+        """all_reduce of many arrays, in place, again and again: small ones are joined.
+
+        The arrays, their order and `bytes` are the same for all; no result depends on `bytes`.
+        """
+        given = [_array(array) for array in arrays]
+        for array in given:
+            _reducible(array, dtype)
+        try:
+            with self._fabric._telling():
+                return Buckets(self._fabric, self._group.buckets(given, op, bytes, _caller()))
+        except TypeError:
+            raise _unfit(*given) from None
 
     def all_reduce_lanes(
         self, parts: Sequence[tuple[int, int, Any]], lanes: int, out, op: str = "sum", *,
@@ -297,7 +335,8 @@ class Fabric:
     def rejoin(self, timeout: float | None = None) -> None:
         """Take part in the present epoch, or the next when that is over; waits for all ranks.
 
-        Groups of earlier epochs are over: `world` is a new one.
+        Groups of earlier epochs are over: `world` is a new one. So it is when all ranks call this
+        in an epoch that goes on.
         """
         with self._telling():
             self._core.join(self.timeout if timeout is None else timeout)
@@ -320,9 +359,11 @@ class Fabric:
         return self._core.lost()
 
     def group(self, ranks: Sequence[int], name: str = "") -> Group:
-        """Some ranks, in this order; each of them calls this."""
+        """Some ranks, in this order; each of them calls this, with the same name. All make groups
+        of the same ranks in the same order: who does not is told what the others asked for.
+        """
         with self._telling():
-            return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}"))
+            return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}", _caller()))
 
     def empty(self, shape, dtype: str = "f32"):
         """A NumPy array in the heap, with whatever was there before."""

@@ -31,6 +31,24 @@ struct alignas(64) BoardCall {
 };
 static_assert(sizeof(BoardCall) == 64);
 
+constexpr uint32_t kShownDimensions = 6;  // of a shape, in words
+
+// What else of a call must be alike, for the words when it is not. A line of its own, which nobody
+// reads as long as signatures are the same. Counts that must be alike follow the table of parts.
+struct alignas(64) BoardDetail {
+  uint32_t dimensions;  // 0: flat
+  int32_t distance;     // of shift
+  uint16_t counts;      // of reduce_scatter; the first of them are in `small`
+  bool shared;          // one output for all
+  bool uneven;          // all_to_all, with counts
+  uint32_t shape_hash;  // if there are more dimensions than are shown
+  uint64_t shape[kShownDimensions];
+};
+static_assert(sizeof(BoardDetail) == 64);
+
+// Of the table in `small`: the first lane, how many, and where their sum lies.
+constexpr uint64_t kPartBytes = 24;
+
 constexpr uint64_t kInSmall = ~uint64_t{0};
 constexpr uint64_t kUnknownRoom = ~uint64_t{0};
 constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
@@ -41,14 +59,19 @@ constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it, at most
 // A rank's side of a group. Two of everything: a rank is at most one tick ahead of the slowest.
 struct BoardGroup {
   alignas(64) std::atomic<uint64_t> key;  // of group and epoch; 0 when free
-  std::atomic<uint32_t> failed;           // not 0: it gave up this call and later ones
-  uint32_t failed_code;                   // why, and in words in `failure`
-  uint32_t failed_left;                   // the rank that had left, or all ones
+  // Before the key: of the order of its members and its name, which must be alike.
+  std::atomic<uint64_t> identity;
+  std::atomic<uint32_t> met;     // not 0: this rank does not wait for the others any more
+  std::atomic<uint32_t> failed;  // not 0: it gave up this call and later ones
+  uint32_t failed_code;          // why, and in words in `failure`
+  uint32_t failed_left;          // the rank that had left, or all ones
   // How the group is tuned, if this member is its first (tuning.h); before the key.
   std::atomic<uint64_t> tuning[kTuningWords];
   alignas(64) BoardCall calls[2];
+  BoardDetail details[2];
   alignas(64) std::byte small[2][kSmallBytes];
   char failure[256];
+  char asked[256];  // before the key: "group A of ranks 0, 1 at train.py:12"
 };
 
 // A message to a rank of the same host: shown by who sends it, taken by who receives it.
@@ -67,7 +90,7 @@ struct alignas(64) Letter {
 constexpr size_t kMostLetters = 64;  // that a rank shows at once; more wait their turn
 
 constexpr uint32_t kBoardMagic = 0x44524254;  // "TBRD"
-constexpr uint32_t kBoardLayout = 4;
+constexpr uint32_t kBoardLayout = 5;
 constexpr uint32_t kNobodyLeft = ~0U;
 constexpr uint32_t kNotParked = 0;
 constexpr uint32_t kParkedForAny = ~0U;

@@ -29,6 +29,9 @@ struct Call {
   // Of all_reduce and reduce_scatter the whole vector, of broadcast and shift what is moved, of
   // all_gather and gather this rank's share, of scatter the share of every rank.
   uint64_t elements = 0;
+  // Of the array, where all members bring as many elements: theirs must be alike. One dimension is
+  // as good as none.
+  std::vector<uint64_t> shape;
   const std::byte* input = nullptr;
   // May overlap the input in any way. That costs a copy of it, unless both are the same
   // (all_reduce, broadcast), or one is this rank's equal share of the other (all_gather, gather,

@@ -36,6 +36,11 @@ void pause_processor() {
 #endif
 }
 
+// Groups of all ranks that join() makes, apart from those that were asked for.
+constexpr uint32_t kWorlds = 1U << 31;
+
+// Of ranks in ascending order, whatever their order in the group: those who ask for another one
+// find each other, and see it.
 uint64_t key_of(uint64_t epoch, const std::vector<uint32_t>& ranks, uint32_t ordinal) {
   Hasher hasher;
   hasher.update(std::as_bytes(std::span(&epoch, 1)));
@@ -49,7 +54,11 @@ uint64_t key_of(uint64_t epoch, const std::vector<uint32_t>& ranks, uint32_t ord
 // Shows our board, and looks for those of the others.
 class Fabric::Joining final : public Pending {
  public:
-  explicit Joining(Fabric& fabric) : fabric_(fabric), looked_(fabric.world_size()) {}
+  explicit Joining(Fabric& fabric) : fabric_(fabric), looked_(fabric.world_size()) {
+    if (fabric.worlds_ == 0 || fabric.over() || fabric.page_epoch() != fabric.epoch_) return;
+    known_ = true;  // we take part already
+    for (uint32_t rank = 0; rank < looked_.size(); ++rank) looked_[rank] = !fabric.here(rank);
+  }
 
   Result<bool> advance() override {
     const tutti_control_page& page = fabric_.page();
@@ -61,7 +70,9 @@ class Fabric::Joining final : public Pending {
     for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) look(slot);
     if (std::ranges::count(looked_, true) != std::ssize(looked_)) return look_for_finished();
     if (group_ == nullptr) TRY_DO(meet());
-    if (!group_->find_members()) return false;
+    TRY(const bool found, group_->find_members());
+    if (!found) return false;
+    group_->own().met.store(1);
     if (group_->wide()) {
       TRY(const bool met, meet_hosts());
       if (!met) return false;
@@ -73,6 +84,7 @@ class Fabric::Joining final : public Pending {
     std::string ranks;
     for (uint32_t rank = 0; rank < looked_.size(); ++rank)
       if (!looked_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+    if (ranks.empty() && group_ != nullptr) return "to join again: " + group_->missing();
     if (ranks.empty()) return "ranks that leave an earlier epoch";
     return fmt::format("ranks {} of {}", ranks, looked_.size());
   }
@@ -221,6 +233,8 @@ class Fabric::Joining final : public Pending {
         {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
     fabric_.next_group_ = 0;
     fabric_.made_.clear();
+    fabric_.unmet_.clear();
+    fabric_.worlds_ = 0;
     fabric_.wide_groups_.clear();
     fabric_.first_left_.reset();
     fabric_.epoch_ = epoch;
@@ -248,11 +262,11 @@ class Fabric::Joining final : public Pending {
   Result<void> meet() {
     std::vector<uint32_t> all(fabric_.world_size());
     for (uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
-    const uint64_t key = key_of(fabric_.epoch_, all, 0);
+    const uint64_t key = key_of(fabric_.epoch_, all, kWorlds + fabric_.worlds_++);
     group_ = std::shared_ptr<Group>(new Group(fabric_, "world", std::move(all), key));
     fabric_.look_up_tuning(*group_);
     wish_ = group_->measure_;
-    return group_->claim();
+    return group_->claim("join()");
   }
 
   Fabric& fabric_;
@@ -382,6 +396,7 @@ void Fabric::announce_flight() {
 // What was begun goes on when join() is called again after its time was up: others may have found
 // the group that we showed them.
 Fabric::Joining& Fabric::joining() {
+  if (world_ != nullptr && world_->wide()) wide_groups_.push_back(world_);  // until the epoch ends
   world_ = nullptr;
   if (joining_ == nullptr) joining_ = std::make_unique<Joining>(*this);
   return *joining_;
@@ -435,7 +450,8 @@ TuningShape Fabric::shape(const Group& world) const {
           .hosts = world.hosts().hosts()};
 }
 
-Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, std::string name) {
+Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, std::string name,
+                                                  const std::string& site) {
   if (world_ == nullptr) return fail(Code::invalid, "join() comes before group()");
   std::vector<uint32_t> sorted = ranks;
   std::ranges::sort(sorted);
@@ -444,28 +460,40 @@ Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, s
     return fail(Code::invalid, "a group has different ranks from 0 to {}", world_size() - 1);
   if (std::ranges::find(ranks, rank()) == ranks.end())
     return fail(Code::invalid, "rank {} is not in the group it asks for", rank());
-  const uint32_t ordinal = ++made_[key_of(0, ranks, 0)];
-  const uint64_t key = key_of(epoch_, ranks, ordinal);
   if (first_left_ && std::ranges::binary_search(sorted, *first_left_))
     return fail(left_error(*first_left_));
+  const uint64_t set = key_of(0, sorted, 0);
+  const auto unmet = unmet_.find(set);
+  if (unmet != unmet_.end() && unmet->second->is_of(ranks, name)) return unmet->second;
+  const uint64_t key = key_of(epoch_, sorted, ++made_[set]);
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
-  TRY_DO(made->claim());
+  TRY_DO(made->claim(site));
+  made->asked_for_ = true;
+  unmet_[set] = made;
   return made;
 }
 
-Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name) {
-  TRY(auto made, make_group(std::move(ranks), std::move(name)));
-  TRY_DO(made->meet());
+// Others may find what we showed them also when our time is up.
+Result<std::shared_ptr<Group>> Fabric::made_group(std::shared_ptr<Group> made, Result<void> met) {
+  if (met || met.error().code() != Code::deadline)
+    std::erase_if(unmet_, [&](const auto& entry) { return entry.second == made; });
+  if (!met) return fail(std::move(met).error());
   if (made->wide()) wide_groups_.push_back(made);
   return made;
 }
 
+Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name,
+                                             std::string site) {
+  TRY(auto made, make_group(std::move(ranks), std::move(name), site));
+  auto met = made->meet();
+  return made_group(std::move(made), std::move(met));
+}
+
 Task<Result<std::shared_ptr<Group>>> Fabric::group(World& world, std::vector<uint32_t> ranks,
-                                                   std::string name) {
-  CO_TRY(auto made, make_group(std::move(ranks), std::move(name)));
+                                                   std::string name, std::string site) {
+  CO_TRY(auto made, make_group(std::move(ranks), std::move(name), site));
   auto met = co_await made->meet(world);
-  if (!met) co_return fail(std::move(met).error());
-  co_return made;
+  co_return made_group(std::move(made), std::move(met));
 }
 
 bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot), epoch_) != 0; }

@@ -81,7 +81,8 @@ class Fabric {
 
   // Takes part in the present epoch: returns when all ranks of the gang do. Groups of earlier
   // epochs are over. Scratch of a process that had this slot before is cleared. Code::not_found
-  // when others have finished their work and left.
+  // when others have finished their work and left. Who takes part already gets a new world(), when
+  // all ranks have called it again.
   Result<void> join(Duration timeout);
   Task<Result<void>> join(World& world, Duration timeout);
 
@@ -103,11 +104,14 @@ class Fabric {
 
   // All ranks; after join().
   std::shared_ptr<Group> world() { return world_; }
-  // Some ranks, in this order; each of them must ask for it, as often as the others. The name is
-  // for people.
-  Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name);
+  // Some ranks, in this order. Each of them must ask for it, by the same name, and all ask for
+  // groups of the same ranks in the same order; who does not is told, with who asked for what.
+  // After a deadline it may be asked for again, and goes on. `site` is where the caller is, for
+  // people.
+  Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name,
+                                       std::string site = {});
   Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
-                                             std::string name);
+                                             std::string name, std::string site = {});
 
   // From one rank to another (parcel.h). Begun when they return; wait() or poll() for their end.
   Result<std::shared_ptr<Parcel>> send(const SendOptions& options);
@@ -175,7 +179,9 @@ class Fabric {
   void look_up_tuning(Group& world);
   void tuned(const Group& world);
   TuningShape shape(const Group& world) const;
-  Result<std::shared_ptr<Group>> make_group(std::vector<uint32_t> ranks, std::string name);
+  Result<std::shared_ptr<Group>> make_group(std::vector<uint32_t> ranks, std::string name,
+                                            const std::string& site);
+  Result<std::shared_ptr<Group>> made_group(std::shared_ptr<Group> made, Result<void> met);
   Result<void> finish_joining();
 
   Parking& parking_;
@@ -187,9 +193,11 @@ class Fabric {
   std::vector<uint32_t> nodes_;       // by rank; empty: all are here
   std::unique_ptr<Joining> joining_;  // while it is not done
   std::shared_ptr<Group> world_;
-  std::vector<std::shared_ptr<Group>> wide_groups_;  // of several hosts, the world apart
-  std::optional<uint32_t> first_left_;               // for which a call failed
-  std::map<uint64_t, uint32_t> made_;                // groups of these ranks so far, by hash
+  std::vector<std::shared_ptr<Group>> wide_groups_;   // of several hosts, the world apart
+  std::optional<uint32_t> first_left_;                // for which a call failed
+  std::map<uint64_t, uint32_t> made_;                 // groups of these ranks so far, by hash
+  std::map<uint64_t, std::shared_ptr<Group>> unmet_;  // whose others had not come in time, likewise
+  uint32_t worlds_ = 0;                               // made in this epoch
   uint32_t next_group_ = 0;
   uint64_t letters_ = 0;  // shown so far
   std::vector<std::shared_ptr<EngineJob>> telling_;

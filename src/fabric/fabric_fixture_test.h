@@ -36,6 +36,7 @@ class SharedHost {
   SharedHost(const SharedHost&) = delete;
   SharedHost& operator=(const SharedHost&) = delete;
 
+  Duration timeout = 60s;  // of every wait
   // Of every rank, and of each if they differ.
   TuneWhen tune = TuneWhen::never;
   std::vector<TuneWhen> tune_of;
@@ -49,7 +50,7 @@ class SharedHost {
                                           .rank = rank,
                                           .world_size = ranks_,
                                           .cores = 2,
-                                          .timeout = 60s,
+                                          .timeout = timeout,
                                           .tune = tune_of.empty() ? tune : tune_of[rank],
                                           .tunings = tunings});
     REQUIRE_MESSAGE(fabric.has_value(), fabric.error().text());

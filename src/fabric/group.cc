@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "fabric/fold.h"
 
 namespace tutti {
@@ -12,6 +13,27 @@ namespace {
 
 // An all_reduce of this much is one of many, and worth measuring for.
 constexpr uint64_t kMeasureBytes = 1 << 20;
+
+// Ranks of a group in words, at most.
+constexpr size_t kShownRanks = 16;
+
+std::string asked_words(const std::string& name, const std::vector<uint32_t>& ranks,
+                        const std::string& site) {
+  const size_t shown = std::min(ranks.size(), kShownRanks);
+  std::string text =
+      fmt::format("group {} of ranks {}", name, fmt::join(std::span(ranks).first(shown), ", "));
+  if (shown < ranks.size()) text += fmt::format(", … ({} in all)", ranks.size());
+  if (!site.empty()) text += " at " + site;
+  return text;
+}
+
+// As much as has room.
+template <size_t kRoom>
+void put_words(char (&to)[kRoom], const std::string& text) {
+  const size_t bytes = std::min(text.size(), kRoom - 1);
+  std::memcpy(to, text.data(), bytes);
+  to[bytes] = '\0';
+}
 
 }  // namespace
 
@@ -23,14 +45,14 @@ Error left_error(uint32_t rank) {
 class Group::Meeting final : public Pending {
  public:
   explicit Meeting(Group& group) : group_(group) {}
-  Result<bool> advance() override { return group_.find_members(); }
+  Result<bool> advance() override {
+    auto found = group_.find_members();
+    if (!found || *found) group_.own().met.store(1);
+    return found;
+  }
   void note_wait(FlightRecorder& flight) const override { flight.wait_in(1 + group_.place_); }
   std::string missing() const override {
-    std::string ranks;
-    for (const uint32_t member : group_.local_)
-      if (group_.members_[member].board == nullptr)
-        ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", group_.rank_of(member));
-    return fmt::format("ranks {}, which have not made group {}", ranks, group_.name_);
+    return fmt::format("for {}: {}", group_.own().asked, group_.missing());
   }
 
  private:
@@ -56,7 +78,7 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
   if (wide()) tuning_ = fabric.joined_tuning_;
 }
 
-Result<void> Group::claim() {
+Result<void> Group::claim(const std::string& site) {
   if (fabric_.next_group_ == kMostGroups)
     return fail(Code::exhausted, "a rank has at most {} groups in an epoch", kMostGroups);
   place_ = fabric_.next_group_++;
@@ -71,6 +93,13 @@ Result<void> Group::claim() {
   std::vector<uint32_t> ranks;
   for (const Member& member : members_) ranks.push_back(member.rank);
   fabric_.flight_.make_group(place_, key_, name_, ranks);
+  Hasher hasher;
+  hasher.update(std::as_bytes(std::span(ranks)));
+  hasher.update(std::as_bytes(std::span(name_)));
+  identity_ = hasher.digest64();
+  put_words(own.asked, asked_words(name_, ranks, site));
+  own.identity.store(identity_);
+  own.met.store(0);
   own.key.store(key_, std::memory_order_release);
   members_[index_].board = &own;
   ring_all();
@@ -81,15 +110,19 @@ void Group::ring_all() {
   for (const uint32_t member : local_) fabric_.ring(members_[member].slot);
 }
 
-bool Group::find_members() {
+Result<bool> Group::find_members() {
   bool all = true;
   for (const uint32_t index : local_) {
     Member& member = members_[index];
     if (member.board != nullptr) continue;
     for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
       const uint64_t key = group.key.load(std::memory_order_acquire);
-      if (key == key_) member.board = &group;
-      if (key == key_ || key == 0) break;  // they are taken in order
+      if (key == 0) break;  // they are taken in order
+      if (key != key_) continue;
+      const uint64_t identity = group.identity.load();
+      if (identity != identity_ && group.key.load() == key_) return fail(disagreement(member));
+      if (identity == identity_) member.board = &group;
+      break;
     }
     all = all && member.board != nullptr;
   }
@@ -101,6 +134,41 @@ bool Group::find_members() {
     adopt_tuning(words);
   }
   return all;
+}
+
+bool Group::is_of(const std::vector<uint32_t>& ranks, const std::string& name) const {
+  return name == name_ && std::ranges::equal(members_, ranks, {}, &Member::rank);
+}
+
+// It found, at the same place among the groups of the same ranks, another than ours.
+Error Group::disagreement(const Member& member) {
+  const BoardGroup* theirs = nullptr;
+  for (const BoardGroup& group : fabric_.heap().board(member.slot).groups)
+    if (group.key.load() == key_) theirs = &group;
+  const Error error(Code::invalid,
+                    fmt::format("ranks do not make the same groups in the same order: rank {} asks "
+                                "for {}, rank {} for {}",
+                                rank_of(index_), own().asked, member.rank,
+                                theirs == nullptr ? "another" : theirs->asked));
+  fabric_.flight_.give_up(place_, error.text());
+  return error;
+}
+
+std::string Group::missing() const {
+  std::string text;
+  for (const uint32_t index : local_) {
+    const Member& member = members_[index];
+    if (member.board != nullptr) continue;
+    text += fmt::format("{}rank {}", text.empty() ? "" : ", ", member.rank);
+    const Board& board = fabric_.heap().board(member.slot);
+    if (board.epoch.load() != epoch_) continue;
+    std::string instead;
+    for (const BoardGroup& group : board.groups)
+      if (group.key.load(std::memory_order_acquire) != 0 && group.met.load() == 0)
+        instead = fmt::format(" (which waits for {})", group.asked);
+    text += instead.empty() ? " (which has not asked for it)" : instead;
+  }
+  return text;
 }
 
 TuningWords Group::tuning_words() const {
@@ -193,7 +261,7 @@ Result<std::byte*> Group::allocate_shared(uint64_t bytes) {
     std::vector<uint32_t> near;
     for (const uint32_t member : local_) near.push_back(rank_of(member));
     if (near_ == nullptr) {
-      TRY(near_, fabric_.group(std::move(near), name_ + " here"));
+      TRY(near_, fabric_.group(std::move(near), name_ + " here", "shared()"));
     }
     return near_->allocate_shared(bytes);
   }
@@ -224,10 +292,11 @@ bool Group::all_reached(uint32_t tick) {
 }
 
 // Nobody reads what the tick before the last left: all have published the last one.
-void Group::publish(const BoardCall& call, Bytes small) {
+void Group::publish(const BoardCall& call, const BoardDetail& detail, Bytes small) {
   BoardGroup& board = own();
   const uint32_t tick = ++tick_;
   if (!small.empty()) copy_bytes(board.small[tick & 1], small.data(), small.size(), false);
+  board.details[tick & 1] = detail;
   BoardCall& line = board.calls[tick & 1];
   line.kind = call.kind;
   line.type = call.type;
@@ -282,9 +351,7 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
 Error Group::give_up(Error error, uint32_t call, std::optional<uint32_t> left) {
   const std::string text = error.text();
   BoardGroup& board = own();
-  const size_t bytes = std::min(text.size(), sizeof board.failure - 1);
-  std::memcpy(board.failure, text.data(), bytes);
-  board.failure[bytes] = '\0';
+  put_words(board.failure, text);
   board.failed_code = static_cast<uint32_t>(error.code());
   board.failed_left = left.value_or(kNobodyLeft);
   board.failed.store(call, std::memory_order_seq_cst);

@@ -77,6 +77,8 @@ class Operation final : public Pending {
 
   // The work of one member, when all it needs have arrived (work.cc).
   Result<void> compare();
+  Result<void> compare_others();
+  Result<void> compare_with(uint32_t member) const;
   Result<void> work();
   Result<void> reduce();
   std::vector<const std::byte*> parts_of(uint32_t member, std::vector<LaneRange>& nodes) const;
@@ -124,6 +126,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint32_t index() const { return index_; }
   const std::string& name() const { return name_; }
   uint32_t rank_of(uint32_t index) const { return members_[index].rank; }
+  uint32_t calls() const { return calls_; }  // begun so far
 
   // Begins; somebody has to wait for it, or to poll, for it to go on. Calls of a group are done in
   // the order in which they were begun.
@@ -138,9 +141,13 @@ class Group : public std::enable_shared_from_this<Group> {
   // For tests. Data of up to this many bytes travels with its call; the same for all members. At
   // most kSmallBytes.
   void set_small_bytes(uint64_t bytes) { tuning_.small_bytes = bytes; }
+  // For tests. Calls of so much memory and more store past the caches; the same for all members.
+  void set_stream_bytes(uint64_t bytes) { tuning_.stream_bytes = bytes; }
   // For tests. Between hosts, where it fits; the same for all members.
   void set_way(std::optional<RailWay> way) { way_ = way; }
   const GroupHosts& hosts() const { return *hosts_; }
+  Heap& heap() const { return fabric_.heap(); }
+  Parking& parking() const { return fabric_.parking(); }
   bool wide() const { return hosts_->hosts() > 1; }
 
   // Room for a shared output: in the heap, known to all members of this host. To be called by all.
@@ -158,10 +165,14 @@ class Group : public std::enable_shared_from_this<Group> {
   class Meeting;
 
   Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key);
-  Result<void> claim();
+  Result<void> claim(const std::string& site);
   Result<void> meet();
   Task<Result<void>> meet(World& world);
-  bool find_members();
+  bool is_of(const std::vector<uint32_t>& ranks, const std::string& name) const;
+  Result<bool> find_members();
+  Error disagreement(const Member& member);
+  // Those of this host that were not found, and what they ask for instead.
+  std::string missing() const;
   void ring_all();
   // What the first member brings along, for all.
   TuningWords tuning_words() const;
@@ -173,7 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<void> advance();
   bool reached(uint32_t member, uint32_t tick) const;
   bool all_reached(uint32_t tick);
-  void publish(const BoardCall& call, Bytes small);
+  void publish(const BoardCall& call, const BoardDetail& detail, Bytes small);
   // Of members that have not published this tick, and never will.
   Result<void> look_for_failures(uint32_t tick, uint32_t call);
   Error give_up(Error error, uint32_t call, std::optional<uint32_t> left = {});
@@ -188,6 +199,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Fabric& fabric_;
   std::string name_;
   uint64_t key_;
+  uint64_t identity_ = 0;   // of members' order and name: alike for all
+  bool asked_for_ = false;  // with Fabric::group()
   uint64_t epoch_;
   uint32_t index_ = 0;
   uint32_t place_ = 0;  // among the groups of our board

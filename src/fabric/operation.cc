@@ -2,55 +2,14 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/hash.h"
+#include "fabric/call_words.h"
 #include "fabric/fold.h"
 #include "fabric/group.h"
-#include "fabric/plan.h"
 #include "fabric/share.h"
 
 namespace tutti {
 
 namespace {
-
-// What all members must agree on.
-uint64_t signature_of(const Call& call) {
-  const bool uneven = call.kind == CallKind::all_to_all && !call.counts.empty();
-  const bool same_elements =
-      call.kind != CallKind::all_gather && call.kind != CallKind::gather && !uneven;
-  const uint64_t words[] = {static_cast<uint64_t>(call.kind),
-                            static_cast<uint64_t>(call.type),
-                            reduces(call.kind) ? static_cast<uint64_t>(call.op) : 0,
-                            same_elements ? call.elements : 0,
-                            call.root,
-                            call.kind == CallKind::shift ? static_cast<uint64_t>(call.distance) : 0,
-                            call.shared_output ? 1U
-                            : uneven           ? 2U
-                                               : 0U,
-                            call.lanes};
-  Hasher hasher;
-  hasher.update(std::as_bytes(std::span(words)));
-  if (call.kind == CallKind::reduce_scatter) hasher.update(std::as_bytes(std::span(call.counts)));
-  if (call.kind == CallKind::reshard) {
-    const Hash128 plan = call.plan->hash();
-    hasher.update(std::as_bytes(std::span(&plan, 1)));
-  }
-  return hasher.digest64();
-}
-
-std::string describe(const BoardCall& call, const Board& board) {
-  std::string text(call_kind_name(call.kind));
-  if (call.kind == CallKind::reshard)
-    text += fmt::format(" of {} tensors by plan {:016x}", call.elements, call.signature);
-  else if (call.kind != CallKind::barrier)
-    text += fmt::format(" of {} {}", call.elements, dtype_name(call.type));
-  if (call.kind == CallKind::all_reduce || call.kind == CallKind::reduce_scatter)
-    text += fmt::format(", {}", reduce_op_name(call.op));
-  if (call.kind == CallKind::broadcast || call.kind == CallKind::gather ||
-      call.kind == CallKind::scatter)
-    text += fmt::format(", root {}", call.root);
-  if (call.lanes != 0) text += fmt::format(", {} lanes", call.lanes);
-  return fmt::format("{} at {}", text, board.flight.sites[call.site % kMostSites].text);
-}
 
 // Elements of our input, all of which are read.
 uint64_t input_elements(const Call& call, uint32_t size, uint32_t index) {
@@ -363,8 +322,12 @@ Result<bool> Operation::step() {
       } else if (call_.kind == CallKind::all_to_all) {
         small = std::as_bytes(std::span(call_.counts));
       }
+      if (const auto counts = shown_counts(call_); !counts.empty()) {
+        table.insert(table.end(), counts.begin(), counts.end());
+        small = std::as_bytes(std::span(table));
+      }
       note(FlightPhase::arrived);
-      group_.publish(shown(), small);
+      group_.publish(shown(), detail_of(call_), small);
       tick_ = group_.tick_;
       phase_ = Phase::arrive;
       came_ = 0;
@@ -404,7 +367,12 @@ Result<bool> Operation::step() {
       [[fallthrough]];
     case Phase::leave:
       if (!group_.all_reached(group_.tick_)) return false;
-      group_.publish({.kind = CallKind::done}, {});
+      if (auto same = compare_others(); !same) {
+        note(FlightPhase::failed);
+        error_ = group_.give_up(std::move(same).error(), call_number_);
+        return fail(*error_);
+      }
+      group_.publish({.kind = CallKind::done}, {}, {});
       tick_ = group_.tick_;
       phase_ = Phase::depart;
       came_ = 0;
@@ -469,10 +437,12 @@ Result<void> Operation::begin_wide() {
                       .way = trial_ ? trial_->way : group_.way_,
                       .reduces = group_.tuning_.reduces,
                       .gathers = group_.tuning_.gathers,
-                      .signature = call_of(group_.index()).signature,
-                      .text = describe(call_of(group_.index()), fabric.board()),
+                      .signature = call_of(group_.index()).signature ^ group_.identity_,
+                      .text = describe(group_.own(), tick_, fabric.board()),
                       .resharding = resharding_,
                       .heap = fabric.heap().at(0)};
+  // Members of other hosts were not asked when the group was made.
+  if (group_.asked_for_) options.text += fmt::format(" in {}", group_.own().asked);
   for (uint32_t member = 0; member < group_.size(); ++member)
     options.ranks.push_back(group_.rank_of(member));
   for (const uint32_t member : group_.local_) options.near.push_back(near_member(member));
@@ -554,22 +524,41 @@ bool Operation::busy() const {
 
 // Every call that is read must be the same as ours.
 Result<void> Operation::compare() {
-  const BoardCall& ours = call_of(group_.index());
   one_tick_ = small_ || call_.kind == CallKind::barrier;
   for (const uint32_t member : group_.local_) {
     if (!needs(member, Phase::arrive)) continue;
     const BoardCall& theirs = call_of(member);
     if (call_.kind == CallKind::all_gather && theirs.input != kInSmall && theirs.elements != 0)
       one_tick_ = false;
-    if (theirs.signature == ours.signature) [[likely]]
-      continue;
-    const Heap& heap = group_.fabric_.heap();
-    return fail(Code::invalid, "ranks do not call the same in group {}: rank {} {}, rank {} {}",
-                group_.name_, group_.rank_of(group_.index()),
-                describe(ours, heap.board(group_.members_[group_.index()].slot)),
-                group_.rank_of(member), describe(theirs, heap.board(group_.members_[member].slot)));
+    TRY_DO(compare_with(member));
   }
   return {};
+}
+
+// And those that were not read: all have arrived by now, and none can have gone on.
+Result<void> Operation::compare_others() {
+  for (const uint32_t member : group_.local_)
+    if (!needs(member, Phase::arrive)) TRY_DO(compare_with(member));
+  return {};
+}
+
+Result<void> Operation::compare_with(uint32_t member) const {
+  const BoardCall& ours = call_of(group_.index());
+  const BoardCall& theirs = call_of(member);
+  const bool same = theirs.signature == ours.signature;
+  // Of one host: each has a heap of its own.
+  const bool together = !call_.shared_output || theirs.output == ours.output;
+  if (same && together) [[likely]]
+    return {};
+  const auto words = [&](uint32_t of) {
+    const Group::Member& who = group_.members_[of];
+    return fmt::format("rank {} {}", who.rank,
+                       describe(*who.board, tick_, group_.fabric_.heap().board(who.slot)));
+  };
+  return fail(
+      Code::invalid, "ranks do not {} in group {}: {}, {}",
+      same ? "give the same memory for a shared output, as shared() does," : "call the same",
+      group_.name_, words(group_.index()), words(member));
 }
 
 Result<void> Operation::work() {
