@@ -285,3 +285,17 @@ TEST_CASE("sink_sums adds to each part in its round") {
 }
 )");
 }
+
+TEST_CASE("a sum or maximum over nothing is the same") {
+  check_pass(simplify, R"(graph g(%x: f32[n=2]) {
+    %a = reduce_max(%x) {dims=[]}
+    %b = sum(%a) {dims=[]}
+    %y = exp(%b)
+    return %y as "y"
+  })",
+             R"(graph g(%x: f32[n=2]) {
+  %0 = exp(%x) : f32[n=2]
+  return %0 as "y"
+}
+)");
+}
