@@ -32,7 +32,51 @@ std::vector<Array> execute(const Graph& graph, const std::vector<Array>& inputs,
   return room.results();
 }
 
+// Alone and with what comes before in one kernel, over rows, columns, both and all.
+std::string reductions_of(const std::string& type) {
+  std::string ops = "%two = constant() {value=2.0} : " + type +
+                    "[m=3, n=37, k=5] %y = sub(%x, %two) %s = sign(%y) %z = abs(%s)\n";
+  std::string outputs = "%s as \"sign\", %z as \"abs\"";
+  int made = 0;
+  for (const std::string dims :
+       {R"("k")", R"("n", "k")", R"("m")", R"("m", "k")", R"("m", "n", "k")"})
+    for (const std::string op : {"sum", "reduce_max"})
+      for (const std::string of : {"x", "y"}) {
+        const std::string name = "r" + std::to_string(made++);
+        ops += "%" + name + " = " + op + "(%" + of + ") {dims=[" + dims + "]}\n";
+        outputs += ", %" + name + " as \"" + name + "\"";
+      }
+  return "graph g(%x: " + type + "[m=3, n=37, k=5]) { " + ops + " return " + outputs + " }";
+}
+
 }  // namespace
+
+TEST_CASE("sums and maxima of every kind of number are compiled") {
+  for (const std::string type : {"i32", "i64", "u32", "u8", "f32", "bf16", "f16"}) {
+    CAPTURE(type);
+    const Graph graph = graph_of(reductions_of(type));
+    const auto inputs = inputs_of(graph);
+    const auto expected = run(graph, inputs);
+    const auto results = execute(graph, inputs);
+    const bool half = type == "bf16" || type == "f16";
+    for (size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(graph.outputs[i].name);
+      check_close(results[i], expected[i], half ? 0.01 : type == "f32" ? 1e-5 : 0);
+    }
+  }
+}
+
+TEST_CASE("sums of halves are rounded to halves, also within a kernel") {
+  const Graph graph = graph_of(R"(graph g(%x: bf16[m=2, n=40]) {
+    %s = sum(%x) {dims=["n"]}
+    %b = broadcast(%s) : bf16[m=2, n=40]
+    %y = sub(%b, %x)
+    return %y as "y"
+  })");
+  std::vector<Array> inputs = inputs_of(graph);
+  for (double& value : inputs[0].values) value = rounded(1.0 / 3 + value / 64, DType::bf16);
+  CHECK(execute(graph, inputs)[0].values == run(graph, inputs)[0].values);
+}
 
 TEST_CASE("small models at random are compiled and run as their graphs say") {
   // In one graph, which takes one run of the compiler.

@@ -76,16 +76,21 @@ INLINE vh to_bf16(vf x) {
   vu quiet = (u >> 16) | 0x40;
   return __builtin_convertvector(pick_u(x != x, quiet, near), vh);
 }
-INLINE float sum_lanes(const vf* v) {
-  float a[16], b[8], c[4];
-  for (int i = 0; i < 16; ++i) a[i] = v[i / LANES][i % LANES];
-  for (int i = 0; i < 8; ++i) b[i] = a[i] + a[i + 8];
-  for (int i = 0; i < 4; ++i) c[i] = b[i] + b[i + 4];
-  return (c[0] + c[2]) + (c[1] + c[3]);
-}
+#define SUM_LANES(name, type)                                    \
+  INLINE type sum_lanes_##name(const v##name* v) {               \
+    type a[16], b[8], c[4];                                      \
+    for (int i = 0; i < 16; ++i) a[i] = v[i / LANES][i % LANES]; \
+    for (int i = 0; i < 8; ++i) b[i] = a[i] + a[i + 8];          \
+    for (int i = 0; i < 4; ++i) c[i] = b[i] + b[i + 4];          \
+    return (c[0] + c[2]) + (c[1] + c[3]);                        \
+  }
+SUM_LANES(f, float)
+SUM_LANES(i, int)
+SUM_LANES(u, unsigned)
+SUM_LANES(l, long long)
 INLINE vf max_f(vf a, vf b) { return pick_f((a > b) | (a != a), a, b); }
 INLINE vf min_f(vf a, vf b) { return pick_f((a < b) | (a != a), a, b); }
-INLINE float max_lanes(const vf* v) {
+INLINE float max_lanes_f(const vf* v) {
   float m = v[0][0];
   for (int i = 1; i < 16; ++i) {
     float x = v[i / LANES][i % LANES];
@@ -93,6 +98,25 @@ INLINE float max_lanes(const vf* v) {
   }
   return m;
 }
+// Of whole numbers; `mask` makes of what a comparison gives what pick takes.
+#define WHOLE(name, type, mask)                                                          \
+  INLINE v##name max_##name(v##name a, v##name b) {                                      \
+    return pick_##name(mask(a > b), a, b);                                               \
+  }                                                                                      \
+  INLINE type max_lanes_##name(const v##name* v) {                                       \
+    type m = v[0][0];                                                                    \
+    for (int i = 1; i < 16; ++i)                                                         \
+      m = m > v[i / LANES][i % LANES] ? m : v[i / LANES][i % LANES];                     \
+    return m;                                                                            \
+  }                                                                                      \
+  INLINE v##name abs_##name(v##name x) { return pick_##name(mask(x < 0), -x, x); }       \
+  INLINE v##name sign_##name(v##name x) {                                                \
+    return pick_##name(mask(x > 0), splat_##name(1),                                     \
+                       pick_##name(mask(x < 0), splat_##name(-1), x));                   \
+  }
+WHOLE(i, int, (vi))
+WHOLE(u, unsigned, (vi))
+WHOLE(l, long long, narrow_l)
 #if defined(__has_builtin) && __has_builtin(__builtin_elementwise_fma)
 INLINE vf fma_f(vf a, vf b, vf c) { return __builtin_elementwise_fma(a, b, c); }
 #elif LANES == 16
