@@ -78,6 +78,27 @@ TEST_CASE("sums of halves are rounded to halves, also within a kernel") {
   CHECK(execute(graph, inputs)[0].values == run(graph, inputs)[0].values);
 }
 
+TEST_CASE("sine and cosine are right however far from 0, with the same bits everywhere") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[n=20001]) {
+    %s = sin(%x) %c = cos(%x) return %s as "s", %c as "c" })");
+  std::vector<Array> inputs = inputs_of(graph);
+  std::vector<double>& x = inputs[0].values;
+  for (size_t i = 0; i < x.size(); ++i)  // from 1e-6 to 1e38
+    x[i] = rounded(std::copysign(std::pow(10, -6 + 44 * std::abs(x[i])), x[i]), DType::f32);
+  x[0] = 1e6;
+  x[1] = 8192;
+  x[2] = rounded(3.4e38, DType::f32);
+  const auto results = execute(graph, inputs);
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    worst = std::max({worst, std::abs(results[0].values[i] - std::sin(x[i])),
+                      std::abs(results[1].values[i] - std::cos(x[i]))});
+  CHECK(worst < 1.2e-7);
+  const auto narrow = execute(graph, inputs, "-msse4.1");
+  CHECK(narrow[0].values == results[0].values);
+  CHECK(narrow[1].values == results[1].values);
+}
+
 TEST_CASE("small models at random are compiled and run as their graphs say") {
   // In one graph, which takes one run of the compiler.
   const Graph graph = random_models(1001, 5);

@@ -226,10 +226,41 @@ INLINE vf erf_f(vf x) {
   y = pick_f(y < -1.0f, splat_f(-1), y);
   return pick_f(y > 1.0f, splat_f(1), y);
 }
+// What is far from 0 as so many quarters of a turn and what is left of it. Of 2/pi the 96 bits are
+// multiplied whose products are less than a turn: what is before them gives whole turns, what is
+// after them less than 2^-70.
+INLINE float far_angle(float x, int* quarters) {
+  static const unsigned two_over_pi[] = {0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0,
+                                         0xDB629599, 0x3C439041, 0xFE5163AB};
+  union { float number; unsigned bits; } its = {x};
+  int power = (int)((its.bits >> 23) & 255) - 150;
+  if (power == 105) return x - x;
+  int skipped = power < 2 ? 0 : power - 2;
+  unsigned __int128 window = 0;
+  for (int i = 0; i < 4; ++i) window = window << 32 | two_over_pi[skipped / 32 + i];
+  window = (window << skipped % 32) >> 32;
+  unsigned __int128 product = window * ((its.bits & 0x7fffff) | 0x800000);
+  unsigned long long turn = (unsigned long long)(product >> (96 - power + skipped - 62));
+  unsigned long long whole = (turn + (1ull << 61)) >> 62;
+  double left = (double)(long long)(turn - (whole << 62)) * 3.4061215800865545e-19;
+  *quarters = x < 0 ? -(int)whole : (int)whole;
+  return x < 0 ? -(float)left : (float)left;
+}
 INLINE vf sin_of(vf x, int quarter) {
   vf n = floor_f(x * 0.636619772367581343f + 0.5f);
   vf r = x - n * 1.5703125f - n * 4.837512969970703125e-4f - n * 7.54978995489188216e-8f;
   vi turn = __builtin_convertvector(n, vi) + quarter;
+  // Up to here n times the parts of pi/2 is exact; NaN is far as well.
+  vi far = ~(abs_f(x) <= 8192.0f);
+  int any = 0;
+  for (int i = 0; i < LANES; ++i) any |= far[i];
+  if (any)
+    for (int i = 0; i < LANES; ++i)
+      if (far[i]) {
+        int quarters = 0;
+        r[i] = far_angle(x[i], &quarters);
+        turn[i] = quarters + quarter;
+      }
   vf z = r * r;
   vf s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
   vf c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z -
