@@ -66,6 +66,24 @@ TEST_CASE("sums and maxima of every kind of number are compiled") {
   }
 }
 
+TEST_CASE("whole numbers are divided in every lane, and by 0 give 0") {
+  for (const std::string type : {"i32", "i64", "u32", "u8"}) {
+    CAPTURE(type);
+    const Graph graph = graph_of("graph g(%x: " + type + "[n=37], %d: " + type + "[n=37]) { " +
+                                 "%y = div(%x, %d) return %y as \"y\" }");
+    std::vector<Array> inputs = inputs_of(graph);
+    for (double& x : inputs[0].values) x = x * 50 + 7;
+    if (type[0] == 'i')
+      for (size_t i = 0; i < 37; i += 3) inputs[0].values[i] *= -1;
+    if (type == "i32") {
+      inputs[0].values[0] = -2147483648.0;
+      inputs[1].values[0] = -1;
+    }
+    CHECK(execute(graph, inputs)[0].values == run(graph, inputs)[0].values);
+    CHECK(std::ranges::count(inputs[1].values, 0) > 0);
+  }
+}
+
 TEST_CASE("sums of halves are rounded to halves, also within a kernel") {
   const Graph graph = graph_of(R"(graph g(%x: bf16[m=2, n=40]) {
     %s = sum(%x) {dims=["n"]}

@@ -98,7 +98,8 @@ INLINE float max_lanes_f(const vf* v) {
   }
   return m;
 }
-// Of whole numbers; `mask` makes of what a comparison gives what pick takes.
+// Of whole numbers; `mask` makes of what a comparison gives what pick takes. Processors trap where
+// division has no result, also in lanes that nobody asked for.
 #define WHOLE(name, type, mask)                                                          \
   INLINE v##name max_##name(v##name a, v##name b) {                                      \
     return pick_##name(mask(a > b), a, b);                                               \
@@ -108,6 +109,13 @@ INLINE float max_lanes_f(const vf* v) {
     for (int i = 1; i < 16; ++i)                                                         \
       m = m > v[i / LANES][i % LANES] ? m : v[i / LANES][i % LANES];                     \
     return m;                                                                            \
+  }                                                                                      \
+  INLINE v##name div_##name(v##name a, v##name b) {                                      \
+    for (int i = 0; i < LANES; ++i)                                                      \
+      a[i] = b[i] == 0                          ? 0                                      \
+             : (type)-1 < 0 && b[i] == (type)-1 ? (type)(0 - (unsigned long long)a[i])   \
+                                                : a[i] / b[i];                           \
+    return a;                                                                            \
   }                                                                                      \
   INLINE v##name abs_##name(v##name x) { return pick_##name(mask(x < 0), -x, x); }       \
   INLINE v##name sign_##name(v##name x) {                                                \

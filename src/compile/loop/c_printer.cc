@@ -293,7 +293,7 @@ class KernelText {
       case OpKind::add: return infix("+");
       case OpKind::sub: return infix("-");
       case OpKind::mul: return infix("*");
-      case OpKind::div: return infix("/");
+      case OpKind::div: return v == 'f' ? infix("/") : fmt::format("div_{}({}, {})", v, n(0), n(1));
       case OpKind::pow: return fmt::format("pow_f({}, {})", n(0), n(1));
       case OpKind::maximum: return extreme("max", ">");
       case OpKind::minimum: return extreme("min", "<");
