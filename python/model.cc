@@ -15,10 +15,12 @@
 #include <tuple>
 
 #include "base/suggest.h"
+#include "base/units.h"
 #include "compile/autodiff.h"
 #include "compile/model.h"
 #include "compile/parse.h"
 #include "compile/passes/passes.h"
+#include "compile/program/fit.h"
 #include "compile/verify.h"
 #include "raise.h"
 
@@ -302,7 +304,14 @@ void bind_model(nb::module_& module) {
            [](const Graph& graph, Str loss, const tutti::Names& inputs) {
              return value_or_raise(tutti::differentiate(graph, loss, inputs));
            })
-      .def("optimize", optimized, nb::arg("until") = "");
+      .def("optimize", optimized, nb::arg("until") = "")
+      .def(
+          "rematerialise",
+          [](const Graph& graph, Str scratch) {
+            const uint64_t bytes = value_or_raise(tutti::parse_bytes(scratch));
+            return value_or_raise(tutti::fit_program(graph, static_cast<int64_t>(bytes))).graph;
+          },
+          nb::arg("scratch"));
   nb::class_<Parameter>(module, "Parameter")
       .def_ro("name", &Parameter::name)
       .def_prop_ro("dims", [](const Parameter& p) { return python_dims(p.type.dims); })

@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +19,6 @@
 #include "compile/passes/passes.h"
 #include "compile/program/interpret_program.h"
 #include "compile/program/lower.h"
-#include "compile/program/packing.h"
 #include "model.h"
 #include "raise.h"
 #include "run/cpu_device.h"
@@ -200,12 +200,14 @@ void bind_program(nb::module_& module) {
   module.def("interpret", interpret_graph, nb::arg("graph"), nb::arg("inputs"));
   module.def(
       "program_text",
-      [](const Graph& graph) {
-        tutti::Program program = value_or_raise(tutti::lower_to_program(graph));
-        tutti::choose_packing(program, {});
-        return program.text();
+      [](const Graph& graph, const std::string& after) {
+        return value_or_raise(tutti::program_after(graph, after)).text();
       },
-      nb::arg("graph"));
+      nb::arg("graph"), nb::arg("after") = "");
+  module.def("program_steps", [] {
+    const auto steps = tutti::program_steps();
+    return std::vector<std::string>(steps.begin(), steps.end());
+  });
   module.def("initial_weights", initial_weights, nb::arg("model"), nb::arg("seed"));
   nb::class_<PythonProgram>(module, "Program")
       .def(nb::init<const Graph&, int>(), nb::arg("graph"), nb::arg("threads") = 0)

@@ -38,6 +38,23 @@ WORDS = {
     "remove-unused-again": "Constants that went into loops are not needed outside any more.",
 }
 
+STEPS = {
+    "memory-plan": (
+        "Instructions over inputs, outputs and one arena, in which everything has its place; the"
+        " rounds one after the other, over the same kernels, which are printed as C. A product with"
+        " an edge (`then`) does what follows to its blocks while they are in the cache."
+    ),
+    "schedule": (
+        "`beside 2` says that a thread may begin while others are still busy with the two"
+        " instructions before; without it all have to be done. Products that run beside each other"
+        " pack what all threads read in a `room` of their own."
+    ),
+    "packing": (
+        "Nothing here: weights that products with few rows read several times, as those of several"
+        " atoms do, would stay packed, as panels."
+    ),
+}
+
 
 def tutti_ir(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -53,7 +70,7 @@ def shown(*words: str) -> str:
 
 def walk() -> str:
     passes = shown().split()
-    assert passes == list(WORDS)
+    assert passes == [*WORDS, *STEPS]
     page = (
         "# A small model on its way to a program\n\n"
         "[examples/small.py](../examples/small.py) has words of 4 numbers, two blocks and a tied"
@@ -63,23 +80,15 @@ def walk() -> str:
     before = previous = ""
     for name in passes:
         after = shown("--after", name, SMALL)
-        page += f"\n## {name}\n\n{WORDS[name]}\n"
-        if not before:
+        page += f"\n## {name}\n\n{(WORDS | STEPS)[name]}\n"
+        if name in ("traced", "memory-plan"):
             page += f"\n```\n$ tutti ir --after {name} {SMALL}\n{after}```\n"
         elif after != before:
             change = shown("--after", previous, "--after", name, SMALL)
             command = f"$ tutti ir --after {previous} --after {name} {SMALL}"
             page += f"\n```diff\n{command}\n{change}```\n"
         before, previous = after, name
-    page += (
-        "\n## The program\n\nInstructions over inputs, outputs and one arena, in which everything"
-        " has its place; the rounds one after the other, over the same kernels, which are printed"
-        " as C. A product with an edge (`then`) does what follows to its blocks while they are in"
-        " the cache. `beside 2` says that a thread may begin while others are still busy with the"
-        " two instructions before; without it all have to be done. Products that run beside each"
-        " other pack what all threads read in a `room` of their own.\n"
-    )
-    page += f"\n```\n$ tutti ir --program {SMALL}\n{shown('--program', SMALL)}```\n"
+    assert shown("--program", SMALL) == before
     return page
 
 
@@ -95,6 +104,33 @@ def test_text_reads_back(tmp_path: Path) -> None:
     graph.write_text(shown("--after", "traced", SMALL))
     assert shown("--after", "fuse", str(graph)) == shown("--after", "fuse", SMALL)
     assert shown("--program", str(graph)) == shown("--program", SMALL)
+
+
+def test_any_text_goes_on_to_the_same_program(tmp_path: Path) -> None:
+    program = shown("--program", SMALL)
+    for name in ("simplify-again", "fuse", "remove-unused-again"):
+        graph = tmp_path / f"{name}.ir"
+        graph.write_text(shown("--after", name, SMALL))
+        assert shown("--program", str(graph)) == program
+        assert shown(str(graph)) == shown(SMALL)
+
+
+def test_with_little_scratch_values_are_computed_again() -> None:
+    names = shown().split()
+    names.insert(names.index("remove-unused") + 1, "rematerialise")
+    assert shown("--scratch=1MiB").split() == names
+    kept = shown("--after", "remove-unused", SMALL)
+    assert shown("--scratch=1MiB", "--after", "rematerialise", SMALL) == kept
+    assert shown("--scratch=1KiB", "--after", "remove-unused", SMALL) == kept
+    again = shown("--scratch=1KiB", "--after", "rematerialise", SMALL)
+    assert "kept4" in kept
+    assert "kept4" not in again
+
+    def arena(text: str) -> int:
+        return int(text.splitlines()[0].split()[-2])
+
+    less = arena(shown("--scratch=1KiB", "--after", "memory-plan", SMALL))
+    assert less < arena(shown("--after", "memory-plan", SMALL))
 
 
 def test_configuration_goes_to_the_script() -> None:
@@ -137,6 +173,7 @@ def test_differences_are_of_operations_not_of_their_numbers(tmp_path: Path) -> N
         (["--after", "fuze", SMALL], "there is no pass fuze; did you mean fuse?"),
         (["--after", "fuse"] * 3 + [SMALL], "--after can be given once, or twice"),
         (["README.md", "--afer=fuse"], "there is no option --afer=fuse for a graph's text"),
+        (["--scratch=much", SMALL], "much"),
         (["nothing.ir"], "cannot read nothing.ir"),
         (["README.md"], "README.md:3:5: expected `graph`"),
     ],

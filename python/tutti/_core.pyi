@@ -75,8 +75,11 @@ class Tensor:
 def passes() -> list[str]:
     """What is done to graphs, in order."""
 
-def program_text(graph: Graph) -> str:
-    """The program of a graph that has been through the passes."""
+def program_text(graph: Graph, after: str = "") -> str:
+    """The program of a graph that has been through the passes, after this step or all."""
+
+def program_steps() -> list[str]:
+    """What is decided about programs, in order."""
 
 def step_graph(model: Model, options: dict[str, object]) -> Graph:
     """What a Trainer with these options makes of it."""
@@ -100,6 +103,10 @@ class Graph:
 
     def optimize(self, until: str = "") -> Graph:
         """After all passes, or after the last one of this name."""
+
+    def rematerialise(self, scratch: str) -> Graph:
+        """After `remove-unused`, with so much computed again that its program has no more scratch
+        than this ("20MiB"), if that can be had."""
 
 class Parameter:
     """A weight of a model; those of repeated layers are one, with a "*" in its name."""

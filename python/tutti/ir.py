@@ -18,6 +18,8 @@ from tutti._error import Error
 __all__ = ["main"]
 
 _TRACED = "traced"  # before the first pass
+_UNUSED = "remove-unused"  # after which it is known what rounds keep for their gradients
+_AGAIN = "rematerialise"  # with a budget only
 
 
 class _Captured(BaseException):
@@ -52,15 +54,29 @@ def _graph_of(path: Path, arguments: list[str]) -> _core.Graph:
         raise Error(f"cannot read {path}: {error}", "not_found") from None
 
 
-def _after(graph: _core.Graph, name: str) -> str:
-    return graph.text() if name == _TRACED else graph.optimize(name).text()
+def _names(scratch: str | None) -> list[str]:
+    names = [_TRACED, *_core.passes(), *_core.program_steps()]
+    if scratch is not None:
+        names.insert(names.index(_UNUSED) + 1, _AGAIN)
+    return names
+
+
+def _after(graph: _core.Graph, name: str, scratch: str | None) -> str:
+    names = _names(scratch)
+    if scratch is not None and names.index(name) >= names.index(_AGAIN):
+        graph = graph.rematerialise(scratch)
+    if name in (_TRACED, _AGAIN):
+        return graph.text()
+    if name in _core.program_steps():
+        return _core.program_text(graph.optimize(), name)
+    return graph.optimize(name).text()
 
 
 def _checked(name: str, names: list[str]) -> str:
     if name in names:
         return name
     near = _core.suggest(name, names)
-    hint = f"; did you mean {near}?" if near else ""
+    hint = f"; did you mean {near}?" if near else "."
     raise Error(f"there is no pass {name}{hint} They are: {', '.join(names)}", "invalid")
 
 
@@ -68,6 +84,7 @@ def _arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="tutti ir", add_help=False, allow_abbrev=False)
     parser.add_argument("--after", action="append", default=[])
     parser.add_argument("--program", action="store_true")
+    parser.add_argument("--scratch")
     parser.add_argument("file", type=Path, nargs="?")
     # Ours come before the file or behind it; what we do not know is the script's.
     known, rest = parser.parse_known_args(words)
@@ -98,19 +115,20 @@ def _difference(before: str, after: str, names: list[str]) -> Iterator[str]:
 
 def _run(words: list[str]) -> None:
     known, rest = _arguments(words)
-    names = [_TRACED, *_core.passes()]
+    names = _names(known.scratch)
     if known.file is None:
         print("\n".join(names))
         return
     wanted = [_checked(name, names) for name in known.after]
     graph = _graph_of(known.file, rest)
     if known.program:
-        print(_core.program_text(graph.optimize("")), end="")
-    elif len(wanted) == 2:
-        before, after = (_after(graph, name) for name in wanted)
+        wanted = names[-1:]
+    if len(wanted) == 2:
+        before, after = (_after(graph, name, known.scratch) for name in wanted)
         sys.stdout.writelines(_difference(before, after, wanted))
     elif len(wanted) <= 1:
-        print(_after(graph, wanted[0] if wanted else names[-1]), end="")
+        shown = wanted[0] if wanted else _core.passes()[-1]
+        print(_after(graph, shown, known.scratch), end="")
     else:
         raise Error("--after can be given once, or twice for the difference", "invalid")
 

@@ -18,20 +18,24 @@ namespace {
 constexpr std::string_view kHelp = R"(tutti ir: what becomes of a model on its way to a program
 
 usage: tutti ir FILE [options] [--KEY=VALUE …]
-       tutti ir                              list the passes
+       tutti ir                              list the passes, and the steps to a program
 
 FILE is a Python script that makes a tutti.Trainer: the graph of its step is shown, for the
 configuration that is given; nothing is compiled or trained. Or it is a graph's text, as this
 command prints it.
 
-  --after PASS   the graph after this pass, all if left out; `traced` is before the first.
-                 Given twice: the difference between the two, but for numbers of values
-  --program      the instructions that are executed, and where their buffers are
+  --after PASS     the graph after this pass, all if left out; `traced` is before the first. Of
+                   the last ones, from memory-plan on, the program. Given twice: the difference
+                   between the two, but for numbers of values
+  --program        the instructions that are executed, and where their buffers are
+  --scratch=SIZE   with so much computed again that a step works in no more memory than this, if
+                   that can be had; the pass `rematerialise`
 
 examples:
   tutti ir examples/gpt.py --after traced --text=shakespeare.txt --preset=character
   tutti ir step.ir --after simplify-again --after fuse
   tutti ir step.ir --program
+  tutti ir step.ir --scratch=20MiB --after remove-unused --after rematerialise
 )";
 
 // Python of its PATH, so that an environment that is active is used.

@@ -229,6 +229,13 @@ Tensor Builder::sum(const Tensor& x, Names dims) {
 Tensor Builder::mean(const Tensor& x, const Names& dims) {
   const Tensor total = sum(x, dims);
   if (!total) return {};
+  if (!is_float(x.type().dtype)) {
+    refuse(Error(Code::invalid,
+                 fmt::format("mean: {} is of whole numbers, and their mean may lie between; cast "
+                             "it to f32 first",
+                             x.type().text())));
+    return {};
+  }
   return total *
          (static_cast<double>(total.type().elements()) / static_cast<double>(x.type().elements()));
 }

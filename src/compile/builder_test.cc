@@ -41,6 +41,26 @@ TEST_CASE("the first mistake is told with both operands and the user's line") {
         "gpt.py:12: add: f32[batch=2, embed=3] and f32[embed=4] have different sizes of embed");
 }
 
+TEST_CASE("what has no meaning is refused where it is written") {
+  const auto said = [](const auto& make) {
+    Builder b("g");
+    b.at("m.py:3");
+    CHECK(!make(b, b.input("x", {DType::i32, {{"n", 2}, {"k", 3}}})));
+    return b.build().error().text();
+  };
+  CHECK(
+      said([](Builder& b, const Tensor& x) { return b.mean(x, {"n"}); }) ==
+      "m.py:3: mean: i32[n=2, k=3] is of whole numbers, and their mean may lie between; cast it to "
+      "f32 first");
+  CHECK(said([](Builder& b, const Tensor& x) {
+          return b.sum(x, {"n", "n"});
+        }).find("sum: n is named more than once") != std::string::npos);
+  CHECK(said([](Builder& b, const Tensor& x) {
+          const Tensor y = b.cast(x, DType::f32);
+          return b.matmul(y, y, {"k", "k"});
+        }).find("matmul: k is named more than once") != std::string::npos);
+}
+
 TEST_CASE("a repeated body may use what is outside of it") {
   Builder b("g");
   const Tensor x = b.input("x", {DType::f32, {{"n", 2}}});

@@ -54,6 +54,11 @@ struct Inference {
       return wrong("{} is not of whole numbers", type.text());
     return {};
   }
+  Result<void> want_each_once(const Names& names) const {
+    for (const std::string& each : names)
+      if (std::ranges::count(names, each) > 1) return wrong("{} is named more than once", each);
+    return {};
+  }
   Result<void> want_same(const Type& a, const Type& b) const {
     if (a != b) return wrong("{} and {} differ", a.text(), b.text());
     return {};
@@ -225,6 +230,7 @@ Result<Types> Inference::reduce() const {
   }
   TRY(const Names dims, attribute<Names>("dims"));
   for (const std::string& wanted : dims) TRY_DO(dim(in[0], wanted));
+  TRY_DO(want_each_once(dims));
   if (in[0].dtype == DType::boolean) return wrong("{} is not of numbers", in[0].text());
   return Types{in[0].without(dims)};
 }
@@ -331,6 +337,7 @@ Result<Types> Inference::fused() const {
 
 Result<Types> Inference::matmul() const {
   TRY(const Names over, attribute<Names>("over"));
+  TRY_DO(want_each_once(over));
   if (in[0].dtype != in[1].dtype)
     return wrong("{} and {} are of different kinds; cast one", in[0].text(), in[1].text());
   TRY_DO(want_float(in[0]));

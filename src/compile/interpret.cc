@@ -366,6 +366,8 @@ double as_f16(double value) {
 }  // namespace
 
 double rounded(double value, DType dtype) {
+  // No whole number is near, as after a division by 0.
+  if (!is_float(dtype) && dtype != DType::boolean && !std::isfinite(value)) return 0;
   switch (dtype) {
     case DType::f32: return static_cast<float>(value);
     case DType::f64: return value;

@@ -37,7 +37,7 @@ enum class OpKind : uint8_t {
   add,
   sub,
   mul,
-  div,
+  div,  // of whole numbers: cut towards 0, and 0 by 0
   pow,
   maximum,
   minimum,

@@ -37,10 +37,11 @@ class Rewrite {
   std::vector<ValueId> now_;
 };
 
-// Applies a pass to the bodies of all operations; the graph itself is left to the caller.
+// Applies a pass to the bodies of all operations; the graph itself is left to the caller. What is
+// fused is a kernel already: passes have been through it, and a part of it cannot be one more.
 template <class Pass>
 std::shared_ptr<const Graph> rewritten_body(const Node& op, const Pass& pass) {
-  if (op.body == nullptr) return nullptr;
+  if (op.body == nullptr || op.kind == OpKind::fused) return op.body;
   return std::make_shared<const Graph>(pass(*op.body));
 }
 

@@ -76,16 +76,21 @@ INLINE vh to_bf16(vf x) {
   vu quiet = (u >> 16) | 0x40;
   return __builtin_convertvector(pick_u(x != x, quiet, near), vh);
 }
-INLINE float sum_lanes(const vf* v) {
-  float a[16], b[8], c[4];
-  for (int i = 0; i < 16; ++i) a[i] = v[i / LANES][i % LANES];
-  for (int i = 0; i < 8; ++i) b[i] = a[i] + a[i + 8];
-  for (int i = 0; i < 4; ++i) c[i] = b[i] + b[i + 4];
-  return (c[0] + c[2]) + (c[1] + c[3]);
-}
+#define SUM_LANES(name, type)                                    \
+  INLINE type sum_lanes_##name(const v##name* v) {               \
+    type a[16], b[8], c[4];                                      \
+    for (int i = 0; i < 16; ++i) a[i] = v[i / LANES][i % LANES]; \
+    for (int i = 0; i < 8; ++i) b[i] = a[i] + a[i + 8];          \
+    for (int i = 0; i < 4; ++i) c[i] = b[i] + b[i + 4];          \
+    return (c[0] + c[2]) + (c[1] + c[3]);                        \
+  }
+SUM_LANES(f, float)
+SUM_LANES(i, int)
+SUM_LANES(u, unsigned)
+SUM_LANES(l, long long)
 INLINE vf max_f(vf a, vf b) { return pick_f((a > b) | (a != a), a, b); }
 INLINE vf min_f(vf a, vf b) { return pick_f((a < b) | (a != a), a, b); }
-INLINE float max_lanes(const vf* v) {
+INLINE float max_lanes_f(const vf* v) {
   float m = v[0][0];
   for (int i = 1; i < 16; ++i) {
     float x = v[i / LANES][i % LANES];
@@ -93,6 +98,33 @@ INLINE float max_lanes(const vf* v) {
   }
   return m;
 }
+// Of whole numbers; `mask` makes of what a comparison gives what pick takes. Processors trap where
+// division has no result, also in lanes that nobody asked for.
+#define WHOLE(name, type, mask)                                                          \
+  INLINE v##name max_##name(v##name a, v##name b) {                                      \
+    return pick_##name(mask(a > b), a, b);                                               \
+  }                                                                                      \
+  INLINE type max_lanes_##name(const v##name* v) {                                       \
+    type m = v[0][0];                                                                    \
+    for (int i = 1; i < 16; ++i)                                                         \
+      m = m > v[i / LANES][i % LANES] ? m : v[i / LANES][i % LANES];                     \
+    return m;                                                                            \
+  }                                                                                      \
+  INLINE v##name div_##name(v##name a, v##name b) {                                      \
+    for (int i = 0; i < LANES; ++i)                                                      \
+      a[i] = b[i] == 0                          ? 0                                      \
+             : (type)-1 < 0 && b[i] == (type)-1 ? (type)(0 - (unsigned long long)a[i])   \
+                                                : a[i] / b[i];                           \
+    return a;                                                                            \
+  }                                                                                      \
+  INLINE v##name abs_##name(v##name x) { return pick_##name(mask(x < 0), -x, x); }       \
+  INLINE v##name sign_##name(v##name x) {                                                \
+    return pick_##name(mask(x > 0), splat_##name(1),                                     \
+                       pick_##name(mask(x < 0), splat_##name(-1), x));                   \
+  }
+WHOLE(i, int, (vi))
+WHOLE(u, unsigned, (vi))
+WHOLE(l, long long, narrow_l)
 #if defined(__has_builtin) && __has_builtin(__builtin_elementwise_fma)
 INLINE vf fma_f(vf a, vf b, vf c) { return __builtin_elementwise_fma(a, b, c); }
 #elif LANES == 16
@@ -202,10 +234,41 @@ INLINE vf erf_f(vf x) {
   y = pick_f(y < -1.0f, splat_f(-1), y);
   return pick_f(y > 1.0f, splat_f(1), y);
 }
+// What is far from 0 as so many quarters of a turn and what is left of it. Of 2/pi the 96 bits are
+// multiplied whose products are less than a turn: what is before them gives whole turns, what is
+// after them less than 2^-70.
+INLINE float far_angle(float x, int* quarters) {
+  static const unsigned two_over_pi[] = {0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0,
+                                         0xDB629599, 0x3C439041, 0xFE5163AB};
+  union { float number; unsigned bits; } its = {x};
+  int power = (int)((its.bits >> 23) & 255) - 150;
+  if (power == 105) return x - x;
+  int skipped = power < 2 ? 0 : power - 2;
+  unsigned __int128 window = 0;
+  for (int i = 0; i < 4; ++i) window = window << 32 | two_over_pi[skipped / 32 + i];
+  window = (window << skipped % 32) >> 32;
+  unsigned __int128 product = window * ((its.bits & 0x7fffff) | 0x800000);
+  unsigned long long turn = (unsigned long long)(product >> (96 - power + skipped - 62));
+  unsigned long long whole = (turn + (1ull << 61)) >> 62;
+  double left = (double)(long long)(turn - (whole << 62)) * 3.4061215800865545e-19;
+  *quarters = x < 0 ? -(int)whole : (int)whole;
+  return x < 0 ? -(float)left : (float)left;
+}
 INLINE vf sin_of(vf x, int quarter) {
   vf n = floor_f(x * 0.636619772367581343f + 0.5f);
   vf r = x - n * 1.5703125f - n * 4.837512969970703125e-4f - n * 7.54978995489188216e-8f;
   vi turn = __builtin_convertvector(n, vi) + quarter;
+  // Up to here n times the parts of pi/2 is exact; NaN is far as well.
+  vi far = ~(abs_f(x) <= 8192.0f);
+  int any = 0;
+  for (int i = 0; i < LANES; ++i) any |= far[i];
+  if (any)
+    for (int i = 0; i < LANES; ++i)
+      if (far[i]) {
+        int quarters = 0;
+        r[i] = far_angle(x[i], &quarters);
+        turn[i] = quarters + quarter;
+      }
   vf z = r * r;
   vf s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
   vf c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z -

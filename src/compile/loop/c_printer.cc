@@ -32,6 +32,17 @@ Words words(DType dtype) {
   return {};
 }
 
+// What a sum begins with, or a maximum: no number is less.
+const char* beginning(LoopOp op, char vector) {
+  if (op == LoopOp::sum) return "0";
+  switch (vector) {
+    case 'i': return "-2147483647 - 1";
+    case 'l': return "-9223372036854775807ll - 1";
+    case 'u': return "0";
+    default: return "-INFINITE";
+  }
+}
+
 std::string number_text(double value, DType dtype) {
   if (!is_float(dtype)) return fmt::format("{}ll", static_cast<int64_t>(value));
   if (std::isnan(value)) return "__builtin_nanf(\"\")";
@@ -128,9 +139,10 @@ class KernelText {
     for (const uint32_t place : places) {
       const LoopNode& node = kernel_.nodes[place];
       if (node.op != LoopOp::sum && node.op != LoopOp::max) continue;
-      line(2, "vf s{}[PARTS];", place);
-      line(2, "for (int h = 0; h < PARTS; ++h) s{}[h] = splat_f({});", place,
-           node.op == LoopOp::sum ? "0" : "-INFINITE");
+      const char v = words(node.dtype).vector;
+      line(2, "v{} s{}[PARTS];", v, place);
+      line(2, "for (int h = 0; h < PARTS; ++h) s{}[h] = splat_{}({});", place, v,
+           beginning(node.op, v));
     }
     line(2, "long first{} = first_column;", stage);
     line(2, "for (; first{0} + 16 <= end_column; first{0} += 16) {{", stage);
@@ -147,8 +159,11 @@ class KernelText {
     line(2, "}}");
     for (const uint32_t place : places) {
       const LoopNode& node = kernel_.nodes[place];
-      if (node.op == LoopOp::sum) line(2, "const vf n{0} = splat_f(sum_lanes(s{0}));", place);
-      if (node.op == LoopOp::max) line(2, "const vf n{0} = splat_f(max_lanes(s{0}));", place);
+      if (node.op != LoopOp::sum && node.op != LoopOp::max) continue;
+      const char v = words(node.dtype).vector;
+      const char* join = node.op == LoopOp::sum ? "sum" : "max";
+      const std::string joined = fmt::format("splat_{0}({1}_lanes_{0}(s{2}))", v, join, place);
+      line(2, "const v{} n{} = {};", v, place, rounded_to(node.dtype, joined));
     }
   }
 
@@ -176,13 +191,14 @@ class KernelText {
         return;
       case LoopOp::sum:
       case LoopOp::max: {
-        const char* join =
-            node.op == LoopOp::sum ? "s{0}[h] = s{0}[h] + {1};" : "s{0}[h] = max_f(s{0}[h], {1});";
         std::string term = fmt::format("n{}", node.operands[0]);
         if (part)
-          term = fmt::format("pick_f(lanes < (int)some, {}, splat_f({}))", term,
-                             node.op == LoopOp::sum ? "0" : "-INFINITE");
-        line(depth, "{}", fmt::format(fmt::runtime(join), place, term));
+          term = fmt::format("pick_{0}(lanes < (int)some, {1}, splat_{0}({2}))", w.vector, term,
+                             beginning(node.op, w.vector));
+        if (node.op == LoopOp::sum)
+          line(depth, "s{0}[h] = s{0}[h] + {1};", place, term);
+        else
+          line(depth, "s{0}[h] = max_{1}(s{0}[h], {2});", place, w.vector, term);
         return;
       }
       default: line(depth, "const v{} n{} = {};", w.vector, place, value(place)); return;
@@ -219,11 +235,13 @@ class KernelText {
     return rounded_to(node.dtype, applied(node, vector));
   }
 
-  // Halves are computed as f32 and rounded after every operation, as the interpreter does.
+  // Halves are computed as f32 and rounded after every operation, as the interpreter does; bytes
+  // as i32.
   static std::string rounded_to(DType dtype, const std::string& value) {
     if (dtype == DType::bf16) return fmt::format("from_bf16(to_bf16({}))", value);
     if (dtype == DType::f16)
       return fmt::format("__builtin_convertvector(__builtin_convertvector({}, vhf), vf)", value);
+    if (dtype == DType::u8) return fmt::format("({}) & 255", value);
     return value;
   }
 
@@ -258,8 +276,8 @@ class KernelText {
     switch (node.kind) {
       case OpKind::neg: return fmt::format("-{}", n(0));
       case OpKind::abs:
-        return v == 'f' ? call("abs") : fmt::format("pick_{0}((vi)({1} < 0), -{1}, {1})", v, n(0));
-      case OpKind::sign: return call("sign");
+      case OpKind::sign:
+        return fmt::format("{}_{}({})", node.kind == OpKind::abs ? "abs" : "sign", v, n(0));
       case OpKind::exp: return call("exp");
       case OpKind::log: return call("log");
       case OpKind::sqrt: return call("sqrt");
@@ -275,7 +293,7 @@ class KernelText {
       case OpKind::add: return infix("+");
       case OpKind::sub: return infix("-");
       case OpKind::mul: return infix("*");
-      case OpKind::div: return infix("/");
+      case OpKind::div: return v == 'f' ? infix("/") : fmt::format("div_{}({}, {})", v, n(0), n(1));
       case OpKind::pow: return fmt::format("pow_f({}, {})", n(0), n(1));
       case OpKind::maximum: return extreme("max", ">");
       case OpKind::minimum: return extreme("min", "<");

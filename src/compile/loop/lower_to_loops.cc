@@ -193,7 +193,8 @@ class Lowering {
         return {};
       case OpClass::reduce: {
         if (op.kind != OpKind::reduce_sum && op.kind != OpKind::reduce_max) break;
-        if (std::cmp_not_equal(op.attributes.get<Names>("dims").size(), reduced_.size())) break;
+        // All over the same dimensions, which are the columns: without any there are none.
+        if (reduced_.empty() || op.attributes.get<Names>("dims").size() != reduced_.size()) break;
         node_of_[result] = add({.op = op.kind == OpKind::reduce_sum ? LoopOp::sum : LoopOp::max,
                                 .dtype = type.dtype,
                                 .operands = {node_of_[op.operands[0]]}});

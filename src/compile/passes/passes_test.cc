@@ -2,6 +2,8 @@
 
 #include "compile/autodiff.h"
 #include "compile/graph_fixture_test.h"
+#include "compile/program/lower.h"
+#include "compile/tiny_gpt_test.h"
 
 using namespace tutti;
 
@@ -282,6 +284,38 @@ TEST_CASE("sink_sums adds to each part in its round") {
   %3 = exp(%2) : f32[layer=2, n=3]
   %4 = add(%2, %3) : f32[layer=2, n=3]
   return %1 as "y", %4 as "z", %0 as "c"
+}
+)");
+}
+
+TEST_CASE("the passes leave alone what has been through them") {
+  const Graph graph = tiny_gpt(2);
+  Names names;
+  for (const Input& input : graph.inputs)
+    if (input.role == InputRole::state) names.push_back(input.name);
+  const auto with = differentiate(graph, "loss", names);
+  REQUIRE(with.has_value());
+  const std::string once = optimize(*with).text();
+  for (const Pass& pass : passes()) {
+    CAPTURE(pass.name);
+    // From its text, as somebody has it who looked at it on the way.
+    const Graph again = optimize(graph_of(optimize(*with, pass.name).text()));
+    CHECK(again.text() == once);
+    const auto program = lower_to_program(again);
+    CHECK_MESSAGE(program.has_value(), program.error().text());
+  }
+}
+
+TEST_CASE("a sum or maximum over nothing is the same") {
+  check_pass(simplify, R"(graph g(%x: f32[n=2]) {
+    %a = reduce_max(%x) {dims=[]}
+    %b = sum(%a) {dims=[]}
+    %y = exp(%b)
+    return %y as "y"
+  })",
+             R"(graph g(%x: f32[n=2]) {
+  %0 = exp(%x) : f32[n=2]
+  return %0 as "y"
 }
 )");
 }

@@ -62,7 +62,9 @@ class Simplifier {
       case OpClass::ternary: return in[1] == in[2] ? std::optional(in[1]) : std::nullopt;
       case OpClass::shape: return simpler_shape(op, in);
       case OpClass::reduce:
-        if (op.kind == OpKind::reduce_sum && op.attributes.get<Names>("dims").empty()) return in[0];
+        if ((op.kind == OpKind::reduce_sum || op.kind == OpKind::reduce_max) &&
+            op.attributes.get<Names>("dims").empty())
+          return in[0];
         return std::nullopt;
       default: return std::nullopt;
     }

@@ -8,7 +8,7 @@ namespace tutti {
 
 Result<FittedProgram> fit_program(const Graph& graph, int64_t most_bytes) {
   Graph kept = optimize(graph, "remove-unused");
-  FittedProgram fitted;
+  FittedProgram fitted{.graph = kept};
   TRY(fitted.program, lower_to_program(optimize(kept)));
   std::vector<std::string> recomputed;
   while (fitted.program.arena_bytes > most_bytes) {
@@ -20,6 +20,7 @@ Result<FittedProgram> fit_program(const Graph& graph, int64_t most_bytes) {
     if (smaller.arena_bytes >= fitted.program.arena_bytes) continue;
     fitted.program = std::move(smaller);
     fitted.recomputed = recomputed;
+    fitted.graph = kept;
   }
   return fitted;
 }

@@ -10,6 +10,7 @@
 namespace tutti {
 
 struct FittedProgram {
+  Graph graph;  // with what is computed again, before the passes that follow remove-unused
   Program program;
   std::vector<std::string> recomputed;  // what it computes again, for people
 };

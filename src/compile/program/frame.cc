@@ -188,8 +188,8 @@ Result<void> FrameLowering::lower(const Node& op) {
     emit_loops(*op.body, operands(op), std::move(results));
   } else if (op_class(op.kind) == OpClass::large || op_class(op.kind) == OpClass::index) {
     TRY_DO(lower_large(op));
-  } else if (op.kind == OpKind::reduce_sum) {
-    TRY_DO(lower_sum(op));
+  } else if (op.kind == OpKind::reduce_sum || op.kind == OpKind::reduce_max) {
+    lower_reduction(op);
   } else if (op.kind == OpKind::argmax || op.kind == OpKind::cumulative_sum) {
     lower_plainly(op);
   } else {
@@ -219,17 +219,21 @@ void FrameLowering::lower_plainly(const Node& op) {
 }
 
 // An operation that goes into loops, but with no others.
-void FrameLowering::lower_alone(const Node& op) {
+Graph FrameLowering::alone(const Node& op, const std::vector<TensorRef>& operands) const {
   Graph body;
   Node copied = op;
-  for (ValueId& operand : copied.operands)
-    operand = body.add_input(fmt::format("in{}", &operand - copied.operands.data()),
-                             graph_.type(operand));
+  for (size_t i = 0; i < operands.size(); ++i)
+    copied.operands[i] = body.add_input(fmt::format("in{}", i), operands[i].type);
   copied.results = {body.add_value(graph_.type(op.results[0]))};
   body.add_output("out0", copied.results[0]);
   body.ops.push_back(std::move(copied));
+  return body;
+}
+
+void FrameLowering::lower_alone(const Node& op) {
+  const std::vector<TensorRef> in = operands(op);
   const TensorRef to = result(op, 0, false);
-  emit_loops(body, operands(op), {to});
+  emit_loops(alone(op, in), in, {to});
 }
 
 Result<void> FrameLowering::lower_shape(const Node& op) {

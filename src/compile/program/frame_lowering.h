@@ -39,10 +39,12 @@ class FrameLowering {
 
   Result<void> lower(const Node& op);
   Result<void> lower_shape(const Node& op);
-  Result<void> lower_sum(const Node& op);
+  void lower_reduction(const Node& op);
+  void lower_sum_of_rows(const Node& op, const Names& kept, const Names& summed);
   Result<void> lower_repeat(const Node& op);
   void instantiate(const FrameCode& frame, const std::vector<TensorRef>& buffers);
   void lower_plainly(const Node& op);
+  Graph alone(const Node& op, const std::vector<TensorRef>& operands) const;
   void lower_alone(const Node& op);
 
   // Larger operations.

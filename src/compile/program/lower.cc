@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <ranges>
+#include <array>
 
 #include "base/assert.h"
 #include "compile/program/frame.h"
+#include "compile/program/packing.h"
 #include "compile/program/schedule.h"
 
 namespace tutti {
@@ -35,9 +35,8 @@ void mark_sections(Program& program) {
   }
 }
 
-}  // namespace
-
-Result<Program> lower_to_program(const Graph& graph) {
+// With all buffers in their places; every instruction waits for all before.
+Result<Program> planned_program(const Graph& graph) {
   Program program;
   LoopTable loops(program.loops);
   TRY(FrameCode frame, lower_frame(graph, loops));
@@ -62,8 +61,26 @@ Result<Program> lower_to_program(const Graph& graph) {
   program.arena_bytes = frame.bytes;
   program.instructions = std::move(frame.instructions);
   mark_sections(program);
+  return program;
+}
+
+constexpr std::array<std::string_view, 3> kSteps = {"memory-plan", "schedule", "packing"};
+
+}  // namespace
+
+Result<Program> lower_to_program(const Graph& graph) {
+  TRY(Program program, planned_program(graph));
   schedule_over_threads(program);
   TRY_DO(check_schedule(program));
+  return program;
+}
+
+std::span<const std::string_view> program_steps() { return kSteps; }
+
+Result<Program> program_after(const Graph& graph, std::string_view step) {
+  if (step == kSteps[0]) return planned_program(graph);
+  TRY(Program program, lower_to_program(graph));
+  if (step != kSteps[1]) choose_packing(program, {});
   return program;
 }
 

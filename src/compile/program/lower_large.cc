@@ -278,36 +278,51 @@ void FrameLowering::lower_squared_norm(const Node& op) {
   emit(Kernel::join_chunks, {sums}, {out});
 }
 
-Result<void> FrameLowering::lower_sum(const Node& op) {
+// Over rows: whole rows are added, one after the other.
+void FrameLowering::lower_sum_of_rows(const Node& op, const Names& kept, const Names& summed) {
+  const TensorRef rows = as_dense(transposed(*refs_[op.operands[0]], joined_names(summed, kept)));
+  const TensorRef flat = *matrix(rows, summed, kept);
+  const int64_t groups = parts(flat.type.dims[0].size, kRowsInGroup);
+  const TensorRef sums =
+      scratch({DType::f32, {{"group", groups}, {"column", flat.type.dims[1].size}}});
+  emit(Kernel::sum_rows, {flat}, {sums}, {{"group", kRowsInGroup}});
+  emit(Kernel::sum_rows_join, {sums}, {result(op, 0, true)});
+}
+
+// Sums and maxima. Loops go over columns, which have to lie together: where the dimensions do not,
+// a copy is made in which they do.
+void FrameLowering::lower_reduction(const Node& op) {
   const TensorRef x = *refs_[op.operands[0]];
   const Names over = op.attributes.get<Names>("dims");
-  const auto summed = [&](const std::string& name) { return std::ranges::count(over, name) != 0; };
-  const Names kept = names_in(x.type, [&](const auto& name) { return !summed(name); });
-  if (x.type.dtype != DType::f32) {
-    lower_plainly(op);
-    return {};
+  const auto is_over = [&](const std::string& name) { return std::ranges::count(over, name) != 0; };
+  const Names kept = names_in(x.type, [&](const auto& name) { return !is_over(name); });
+  const Names last = names_in(x.type, is_over);
+  if (over.empty()) {
+    copy(x, result(op, 0, false));
+    return;
   }
-  if (kept.empty()) {
-    const TensorRef whole = as_dense(x);
-    const TensorRef sums = scratch({DType::f32, {{"chunk", parts(whole.type.elements(), kChunk)}}});
-    emit(Kernel::sum_chunks, {whole}, {sums}, {{"chunk", kChunk}});
-    emit(Kernel::join_chunks, {sums}, {result(op, 0, true)});
-    return {};
+  if (op.kind == OpKind::reduce_sum && is_float(x.type.dtype)) {
+    if (x.type.dtype != DType::f32) {
+      lower_plainly(op);
+      return;
+    }
+    if (kept.empty()) {
+      const TensorRef whole = as_dense(x);
+      const TensorRef sums =
+          scratch({DType::f32, {{"chunk", parts(whole.type.elements(), kChunk)}}});
+      emit(Kernel::sum_chunks, {whole}, {sums}, {{"chunk", kChunk}});
+      emit(Kernel::join_chunks, {sums}, {result(op, 0, true)});
+      return;
+    }
+    if (!is_over(x.type.dims.back().name)) {
+      lower_sum_of_rows(op, kept, last);
+      return;
+    }
   }
-  const Names last = names_in(x.type, summed);
-  if (!summed(x.type.dims.back().name)) {
-    // Over rows: whole rows are added, one after the other.
-    const TensorRef rows = as_dense(transposed(x, joined_names(last, kept)));
-    const TensorRef flat = *matrix(rows, last, kept);
-    const int64_t groups = parts(flat.type.dims[0].size, kRowsInGroup);
-    const TensorRef sums =
-        scratch({DType::f32, {{"group", groups}, {"column", flat.type.dims[1].size}}});
-    emit(Kernel::sum_rows, {flat}, {sums}, {{"group", kRowsInGroup}});
-    emit(Kernel::sum_rows_join, {sums}, {result(op, 0, true)});
-    return {};
-  }
-  lower_alone(op);
-  return {};
+  std::vector<TensorRef> in = {x};
+  if (!lower_to_loops(alone(op, in), "k")) in = {as_dense(transposed(x, joined_names(kept, last)))};
+  const TensorRef to = result(op, 0, false);
+  emit_loops(alone(op, in), in, {to});
 }
 
 }  // namespace tutti

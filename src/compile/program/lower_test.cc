@@ -8,6 +8,7 @@
 #include "compile/graph_fixture_test.h"
 #include "compile/passes/passes.h"
 #include "compile/program/interpret_program.h"
+#include "compile/random_graph_test.h"
 #include "compile/tiny_gpt_test.h"
 
 using namespace tutti;
@@ -66,6 +67,26 @@ TEST_CASE("programs compute what graphs say, operation by operation") {
            %a = update(%x, %r, %i) {dim="n"})",
         "a");
   check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
+}
+
+TEST_CASE("sums and maxima over dimensions that do not lie together are programs") {
+  for (const std::string dims :
+       {R"("a", "c")", R"("b", "d")", R"("a", "d")", R"("a", "b", "d")", R"("c", "a")", R"("d")",
+        R"("one", "d")", R"("one")", R"("a", "one")", ""})
+    for (const std::string op : {"sum", "reduce_max"})
+      for (const std::string type : {"f32", "i32", "bf16"}) {
+        CAPTURE(op);
+        CAPTURE(dims);
+        check_program(graph_of("graph g(%x: " + type + "[a=3, b=4, one=1, c=5, d=2]) { %y = " + op +
+                               "(%x) {dims=[" + dims + "]} return %y as \"y\" }"));
+      }
+}
+
+TEST_CASE("small models at random are what their graphs say, as programs") {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    CAPTURE(seed);
+    check_program(random_models(seed, 1), 2e-4);
+  }
 }
 
 TEST_CASE("programs multiply matrices however they lie") {

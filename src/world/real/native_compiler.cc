@@ -9,18 +9,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "world/real/background.h"
 #include "world/real/cache_files.h"
 #include "world/real/errors.h"
+#include "world/real/work_folder.h"
 
 namespace tutti {
 namespace {
 
 // What a compiler says is shown up to here.
 constexpr size_t kMostDiagnostics = 4000;
+// Of kernels: a step's are some hundred KiB. What is larger is none of ours.
+constexpr int64_t kMostObject = 256 << 20;
 // No contraction: the same bits whatever the instruction set.
 constexpr std::string_view kFlags =
     "-std=gnu11 -O3 -fPIC -shared -ffp-contract=off -fno-math-errno -fno-trapping-math -w "
@@ -35,6 +41,41 @@ class SharedObject final : public NativeCode {
  private:
   void* handle_;
 };
+
+bool read_whole(const std::string& path, std::string& bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return false;
+  const auto size = static_cast<int64_t>(file.tellg());
+  if (size < 0 || size > kMostObject) return false;
+  bytes.resize(static_cast<size_t>(size));
+  file.seekg(0);
+  return file.read(bytes.data(), std::ssize(bytes)).good();
+}
+
+// What a kept object ends with, behind what the loader reads: the hash of what is before. Bytes
+// that changed on the disk would crash whoever runs them.
+constexpr std::string_view kSeal = "tutti kernels ";
+
+std::string seal_of(std::string_view object) {
+  return std::string(kSeal) + hash128(as_bytes(object)).hex();
+}
+
+bool seal(const std::string& path) {
+  std::string object;
+  if (!read_whole(path, object)) return false;
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  file << seal_of(object);
+  return file.flush().good();
+}
+
+bool is_whole(const std::string& path) {
+  std::string object;
+  if (!read_whole(path, object)) return false;
+  const size_t footer = seal_of({}).size();
+  if (object.size() < footer) return false;
+  const std::string_view all = object;
+  return all.substr(all.size() - footer) == seal_of(all.substr(0, all.size() - footer));
+}
 
 std::string instructions_of_this_processor() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -92,49 +133,71 @@ class SystemCompiler final : public NativeCompiler {
       hasher.update(as_bytes(part));
       hasher.update(as_bytes(std::string_view("\0", 1)));
     }
-    const std::string key = hasher.digest128().hex();
-    if (!options_.cache.empty()) {
-      const std::string path = fmt::format("{}/{}.so", options_.cache, key);
-      if (auto loaded = load(path)) return loaded;
-      TRY_DO(make_private_folder(options_.cache));
+    const std::string kept = fmt::format("{}/{}.so", options_.cache, hasher.digest128().hex());
+    if (!options_.cache.empty() && is_whole(kept)) {
+      if (auto loaded = load(kept)) return loaded;
     }
-    TRY(const std::string folder, make_temporary_folder("tutti-kernels"));
-    auto made = compile_in(folder, source, key);
-    static_cast<void>(remove_folder(folder));
-    return made;
+    std::optional<WorkFolder> folder = folder_in_cache();
+    const bool keeps = folder.has_value();
+    if (!keeps) {
+      TRY(WorkFolder apart, WorkFolder::make("/tmp", "tutti-kernels"));
+      folder.emplace(std::move(apart));
+    }
+    TRY_DO(compile_in(folder->path(), source));
+    const std::string made = folder->path() + "/kernels.so";
+    TRY(auto loaded, load(made));
+    // Whole or not at all, for others who look for it in the cache.
+    if (keeps && (!seal(made) || rename(made.c_str(), kept.c_str()) != 0))
+      go_without_cache(fail_errno(errno, "write {}", kept).error());
+    return loaded;
   }
 
  private:
   static Result<std::unique_ptr<NativeCode>> load(const std::string& path) {
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) return fail(Code::not_found, "{}", dlerror());
+    if (handle == nullptr) return fail(Code::internal, "load compiled kernels: {}", dlerror());
     return std::make_unique<SharedObject>(handle);
   }
 
-  Result<std::unique_ptr<NativeCode>> compile_in(const std::string& folder, std::string_view source,
-                                                 const std::string& key) {
+  // Where what is made can be moved into the cache from; nothing where there is no cache.
+  std::optional<WorkFolder> folder_in_cache() {
+    if (options_.cache.empty()) return std::nullopt;
+    const auto there = make_private_folder(options_.cache);
+    if (there) {
+      auto folder = WorkFolder::make(options_.cache, "making.");
+      if (folder) return *std::move(folder);
+      go_without_cache(folder.error());
+    } else {
+      go_without_cache(there.error());
+    }
+    return std::nullopt;
+  }
+
+  // Told once: what follows is compiled anew each time.
+  void go_without_cache(const Error& why) {
+    if (told_) return;
+    told_ = true;
+    TUTTI_LOG(
+        warn,
+        "compiled kernels are not kept for the next time; set XDG_CACHE_HOME to a folder that "
+        "can be written",
+        {{"why", why.message()}});
+  }
+
+  Result<void> compile_in(const std::string& folder, std::string_view source) const {
     TRY_DO(write_cache_file(folder, "kernels.c", source));
     std::vector<std::string> words = words_of(options_.command);
     for (const std::string_view flags : {kFlags, std::string_view(options_.instructions)})
       for (std::string& word : words_of(flags)) words.push_back(std::move(word));
-    // Whole or not at all, for others who look for it in the cache.
-    const bool kept = !options_.cache.empty();
-    const std::string made =
-        kept ? fmt::format("{}/{}.{}", options_.cache, key, getpid()) : folder + "/kernels.so";
-    words.insert(words.end(), {"-o", made, folder + "/kernels.c", "-lm"});
+    words.insert(words.end(), {"-o", folder + "/kernels.so", folder + "/kernels.c", "-lm"});
     TRY(const int status, run_program(words, folder + "/errors"));
-    if (status != 0) {
-      const auto said = read_cache_file(folder, "errors", kMostDiagnostics);
-      return fail(Code::internal, "{} ended with {} on generated kernels: {}", words[0], status,
-                  said ? *said : "it said nothing");
-    }
-    if (!kept) return load(made);
-    const std::string path = fmt::format("{}/{}.so", options_.cache, key);
-    if (rename(made.c_str(), path.c_str()) != 0)
-      return fail_errno(errno, "keep compiled kernels as {}", path);
-    return load(path);
+    if (status == 0) return {};
+    const auto said = read_cache_file(folder, "errors", kMostDiagnostics);
+    return fail(Code::internal, "{} ended with {} on generated kernels: {}", words[0], status,
+                said ? *said : "it said nothing");
   }
 
+  bool told_ = false;
   NativeCompilerOptions options_;
 };
 

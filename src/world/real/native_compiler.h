@@ -1,5 +1,7 @@
 // The system's C compiler. What it has made is kept in the user's cache under the hash of the
-// source, the compiler and this machine's instruction set, and loaded from there the next time.
+// source, the compiler and this machine's instruction set, and loaded from there the next time, if
+// not a byte of it has changed. Where nothing can be kept there is a warning, and it is made each
+// time. For one thread.
 #pragma once
 
 #include "world/native_code.h"
