@@ -316,9 +316,18 @@ struct CallableGroup : PythonGroup {
     if (array.itemsize() != tutti::dtype_bytes(type))
       raise_invalid(fmt::format("{} is {}, but its array on rank {} has elements of {} bytes", name,
                                 tutti::dtype_name(type), rank, array.itemsize()));
-    if (array.size() != box.elements())
-      raise_invalid(fmt::format("rank {} holds {} of {}, {} elements, but its array has {}", rank,
-                                box.text(), name, box.elements(), array.size()));
+    bool fits = array.ndim() == box.dimensions;
+    std::vector<size_t> shape(array.ndim());
+    for (size_t i = 0; i < shape.size(); ++i) {
+      shape[i] = array.shape(i);
+      fits = fits && shape[i] == box.extent[i];
+    }
+    if (!fits)
+      raise_invalid(fmt::format(
+          "rank {} holds {} of {}, an array of shape [{}], but its array is [{}]; give what "
+          "layout.shape_on({}) says",
+          rank, box.text(), name, fmt::join(std::span(box.extent).first(box.dimensions), ", "),
+          fmt::join(shape, ", "), rank));
     if (!contiguous(array))
       raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
     nb::cast<nb::list>(held).append(nb::cast(array));

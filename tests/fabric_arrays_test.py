@@ -192,3 +192,23 @@ out = fabric.empty(5000)
 assert (world.all_reduce(x, out=out) == size).all() and (x == 1).all()
 """
     well(2, script)
+
+
+def test_arrays_that_are_not_what_a_layout_says_are_refused() -> None:
+    script = """
+from tutti.fabric import Layout, Mesh, plan
+mesh = Mesh({"x": 2})
+rows, columns = Layout((4, 6), mesh, {0: "x"}), Layout((4, 6), mesh, {1: "x"})
+full = np.arange(24, dtype=np.float32).reshape(4, 6)
+move = plan(rows, columns)
+mine = full[rows.box(rank)].copy()
+for given, out in ((mine.T.copy(), None), (mine.ravel(), None), (mine, np.empty((3, 4), "f4"))):
+    try:
+        world.reshard(given, move, out)
+        raise SystemExit("moved")
+    except tutti.Error as error:
+        assert "of shape [" in str(error) and "shape_on" in str(error), error
+mine.flags.writeable = False
+assert (world.reshard(mine, move) == full[columns.box(rank)]).all()
+"""
+    well(2, script)
