@@ -212,3 +212,40 @@ mine.flags.writeable = False
 assert (world.reshard(mine, move) == full[columns.box(rank)]).all()
 """
     well(2, script)
+
+
+def test_operations_are_awaited_while_other_tasks_go_on() -> None:
+    script = """
+import asyncio
+turns = 0
+async def others():
+    global turns
+    while True:
+        turns += 1
+        await asyncio.sleep(0)
+async def main():
+    task = asyncio.create_task(others())
+    if rank == 1:
+        await asyncio.sleep(0.3)
+    x, y = np.ones(5000, np.float32), np.ones(70000)
+    first, second = world.all_reduce(x, wait=False), world.all_reduce(y, op="max", wait=False)
+    seen = turns
+    assert await first is x and (x == size).all() and await second is y
+    assert turns > seen + 10 or rank == 1
+    got = np.empty(3)
+    sent = fabric.send(np.full(3, rank), 1 - rank, wait=False)
+    await asyncio.gather(sent, fabric.receive(got.view(int), 1 - rank, wait=False))
+    assert (got.view(int) == 1 - rank).all()
+    fabric.timeout = 0.2
+    if rank == 0:
+        try:
+            await world.barrier(wait=False)
+            raise SystemExit("nobody was waited for")
+        except TimeoutError as error:
+            assert "rank 1" in str(error), error
+    task.cancel()
+    fabric.timeout = 60
+asyncio.run(main())
+if rank == 1: time.sleep(0.5); world.barrier()
+"""
+    well(2, script)

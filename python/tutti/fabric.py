@@ -17,8 +17,9 @@ import contextlib
 import math
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -51,6 +52,9 @@ TIMEOUT_S = 600.0
 REGION_DIMENSIONS = 8  # at most
 MOST_RANKS = 1 << 32
 MOST_TAGS = 1 << 64
+# Who awaits an operation looks after it as often as this: it is done by whoever looks.
+FIRST_PAUSE_S = 50e-6
+LONGEST_PAUSE_S = 2e-3
 
 
 class PeerLost(Error):
@@ -77,7 +81,7 @@ class CopyWarning(ResourceWarning):
 
 
 class Operation:
-    """A call under way; wait() for it, or poll() it."""
+    """A call under way: wait() for it, poll() it, or `await` it in asyncio."""
 
     def __init__(self, fabric: "Fabric", begun: _core.FabricOperation, result: Any) -> None:
         self._fabric = fabric
@@ -101,6 +105,25 @@ class Operation:
             return not self._begun.poll()
         except Error:  # told to whoever waits for it
             return False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """As wait(), while other tasks of the loop go on. Work is done by a thread of its pool."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        import asyncio  # takes long, and few programs want it
+
+        loop = asyncio.get_running_loop()
+        until = time.monotonic() + self._fabric.timeout
+        pause = FIRST_PAUSE_S
+        # A thread that waited would keep the fabric from all others meanwhile; one that polls
+        # has it only while there is something to do.
+        while not self.done and not await loop.run_in_executor(None, self.poll):
+            if time.monotonic() >= until:
+                return self.wait(0)  # says who is missing
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        return self._result
 
     def wait(self, timeout: float | None = None) -> Any:
         """Wait until it is done; gives the result. With a timeout of 0 or less it only looks."""
