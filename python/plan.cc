@@ -73,7 +73,8 @@ PythonPlan make_plan(const std::vector<NamedMove>& moves, std::vector<uint32_t> 
     for (const std::string& type : types) {
       const auto known = tutti::dtype_named(type);
       if (!known)
-        raise({Code::invalid, "'" + type + "' is no type of a plan; use f32, f64, bf16, f16, i8 " +
+        raise({Code::invalid, "'" + type +
+                                  "' is no type of the fabric; use f32, f64, bf16, f16, i8 " +
                                   "to i64, u8 to u64, or bool"});
       if (!tutti::is_reduced(*known) && from->lanes() > 1)
         raise({Code::invalid, "truth values are moved, not summed, and " + name +
