@@ -47,32 +47,6 @@ Duration seconds(double value) {
 }
 
 template <class Array>
-std::optional<DType> dtype_of(const Array& array) {
-  const nb::dlpack::dtype type = array.dtype();
-  const int code = type.code;
-  const int bits = type.bits;
-  if (type.lanes != 1) return std::nullopt;
-  if (code == static_cast<int>(nb::dlpack::dtype_code::Float)) {
-    if (bits == 16) return DType::f16;
-    if (bits == 32) return DType::f32;
-    if (bits == 64) return DType::f64;
-  } else if (code == static_cast<int>(nb::dlpack::dtype_code::Bfloat) && bits == 16) {
-    return DType::bf16;
-  } else if (code == static_cast<int>(nb::dlpack::dtype_code::Int)) {
-    if (bits == 8) return DType::i8;
-    if (bits == 32) return DType::i32;
-    if (bits == 64) return DType::i64;
-  } else if ((code == static_cast<int>(nb::dlpack::dtype_code::UInt) ||
-              code == static_cast<int>(nb::dlpack::dtype_code::Bool)) &&
-             bits == 8) {
-    return DType::u8;
-  } else if (code == static_cast<int>(nb::dlpack::dtype_code::UInt) && bits == 16) {
-    return DType::bf16;  // its bits, where a library has no such type
-  }
-  return std::nullopt;
-}
-
-template <class Array>
 bool contiguous(const Array& array) {
   if (array.size() == 0) return true;
   int64_t expected = 1;
@@ -87,13 +61,49 @@ bool contiguous(const Array& array) {
   raise(tutti::Error(Code::invalid, std::move(text)));
 }
 
+// Elements of the type that the caller says these bytes are of.
 template <class Array>
-DType known_dtype(const Array& array) {
-  const auto type = dtype_of(array);
-  if (!type)
-    raise_invalid("arrays of this type cannot be moved; use f32, f64, bf16, f16, i8, u8, i32, i64");
+uint64_t elements_of(const Array& array, DType type) {
   if (!contiguous(array)) raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
-  return *type;
+  return array.nbytes() / tutti::dtype_bytes(type);
+}
+
+// NumPy's name of what DLPack has.
+std::string name_of(nb::dlpack::dtype type) {
+  const auto is = [&](nb::dlpack::dtype_code code) { return type.code == static_cast<int>(code); };
+  const std::string bits = std::to_string(type.bits);
+  if (type.lanes != 1) raise_invalid("arrays of vectors cannot be moved; view them as numbers");
+  if (is(nb::dlpack::dtype_code::Bool)) return "bool";
+  if (is(nb::dlpack::dtype_code::Bfloat)) return "bfloat" + bits;
+  if (is(nb::dlpack::dtype_code::Complex)) return "complex" + bits;
+  if (is(nb::dlpack::dtype_code::Float)) return "float" + bits;
+  return (is(nb::dlpack::dtype_code::UInt) ? "uint" : "int") + bits;
+}
+
+// An object that has nothing but the protocol of DLPack, as NumPy's array of its bytes, the name of
+// its type, and its shape; what may not be written stays so.
+nb::tuple dlpack_bytes(const nb::object& given) {
+  AnyArray writable;
+  AnyInput array;
+  const bool may_write = nb::try_cast(given, writable);
+  if (!may_write && !nb::try_cast(given, array))
+    raise_invalid("an array must be in memory of the processor");
+  const auto flat = [&]<class Byte>(const auto& seen) {
+    if (!contiguous(seen))
+      raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
+    using Seen = std::decay_t<decltype(seen)>;
+    auto* kept = new Seen(seen);
+    const nb::capsule owner(kept,
+                            [](void* pointer) noexcept { delete static_cast<Seen*>(pointer); });
+    nb::list shape;
+    for (size_t i = 0; i < seen.ndim(); ++i) shape.append(seen.shape(i));
+    const size_t bytes[] = {seen.nbytes()};
+    return nb::make_tuple(
+        nb::cast(nb::ndarray<nb::numpy, Byte>(static_cast<Byte*>(seen.data()), 1, bytes, owner)),
+        name_of(seen.dtype()), nb::tuple(shape));
+  };
+  if (may_write) return flat.template operator()<uint8_t>(writable);
+  return flat.template operator()<const uint8_t>(array);
 }
 
 }  // namespace
@@ -246,7 +256,7 @@ struct CallableGroup : PythonGroup {
                         std::optional<AnyArray> output, const std::string& op, uint64_t elements,
                         uint32_t root, int32_t distance, bool shared, std::vector<uint64_t> counts,
                         std::vector<uint64_t> incoming, uint32_t lanes, const nb::list& parts,
-                        std::string site) {
+                        const std::string& type, std::string site) {
     Call call{.elements = elements,
               .root = root,
               .distance = distance,
@@ -261,17 +271,16 @@ struct CallableGroup : PythonGroup {
     const auto known = tutti::reduce_op_named(op);
     if (!known) raise_invalid("op is 'sum', 'mean', 'max' or 'min', not '" + op + "'");
     call.op = *known;
+    const auto named = tutti::dtype_named(type);
+    if (!named) raise_invalid("'" + type + "' is no type of the fabric");
+    call.type = *named;
     if (output) {
-      call.type = known_dtype(*output);
       call.output = static_cast<std::byte*>(output->data());
-      call.output_elements = output->size();
+      call.output_elements = elements_of(*output, call.type);
     }
     if (input) {
-      const DType type = known_dtype(*input);
-      if (output && type != call.type) raise_invalid("input and output are of different types");
-      call.type = type;
       call.input = static_cast<const std::byte*>(input->data());
-      call.input_elements = input->size();
+      call.input_elements = elements_of(*input, call.type);
     }
     const auto shape = [&call](const auto& array) {
       for (size_t i = 0; i < array.ndim(); ++i) call.shape.push_back(array.shape(i));
@@ -284,8 +293,8 @@ struct CallableGroup : PythonGroup {
     nb::list held;
     for (nb::handle item : parts) {
       const auto [first, count, array] = nb::cast<std::tuple<uint32_t, uint32_t, AnyInput>>(item);
-      if (known_dtype(array) != call.type || array.size() != elements)
-        raise_invalid("parts of a reduction are as large as its output, and of its type");
+      if (elements_of(array, call.type) != elements)
+        raise_invalid("parts of a reduction are as large as its output");
       call.parts.push_back({{first, count}, static_cast<const std::byte*>(array.data())});
       held.append(nb::cast(array));
     }
@@ -296,17 +305,19 @@ struct CallableGroup : PythonGroup {
     return begun;
   }
 
-  PythonBuckets make_buckets(const nb::list& arrays, const std::string& op, uint64_t bytes,
-                             std::string site) {
+  PythonBuckets make_buckets(const nb::list& arrays, const std::vector<std::string>& types,
+                             const std::string& op, uint64_t bytes, std::string site) {
     const auto known = tutti::reduce_op_named(op);
     if (!known) raise_invalid("op is 'sum', 'mean', 'max' or 'min', not '" + op + "'");
     PythonBuckets made{fabric, nb::list(), nullptr};
     std::vector<tutti::BucketTensor> tensors;
     for (nb::handle item : arrays) {
       const auto array = nb::cast<AnyArray>(item);
+      const auto type = tutti::dtype_named(types.at(tensors.size()));
+      if (!type) raise_invalid("'" + types[tensors.size()] + "' is no type of the fabric");
       auto* data = static_cast<std::byte*>(array.data());
       tensors.push_back(
-          {.type = known_dtype(array), .elements = array.size(), .inputs = {data}, .output = data});
+          {.type = *type, .elements = array.size(), .inputs = {data}, .output = data});
       made.arrays.append(nb::cast(array));
     }
     auto buckets = [&] {
@@ -331,8 +342,10 @@ struct CallableGroup : PythonGroup {
     size_t next = 0;
     for (const tutti::Move& move : plan.plan->moves()) {
       for (const DType type : move.types) {
-        call.inputs.push_back(tensor(move.name, move.from, type, inputs[next], begun.input));
-        call.outputs.push_back(tensor(move.name, move.to, type, outputs[next], begun.output));
+        const void* input = tensor<AnyInput>(move.name, move.from, type, inputs[next], begun.input);
+        void* output = tensor<AnyArray>(move.name, move.to, type, outputs[next], begun.output);
+        call.inputs.push_back(static_cast<const std::byte*>(input));
+        call.outputs.push_back(static_cast<std::byte*>(output));
         ++next;
       }
     }
@@ -341,26 +354,41 @@ struct CallableGroup : PythonGroup {
   }
 
   // Where an array lies that is what this rank holds in a layout; `held` keeps it.
-  std::byte* tensor(const std::string& name, const tutti::Layout& layout, DType type,
-                    nb::handle given, nb::object& held) const {
+  template <class Array>
+  auto tensor(const std::string& name, const tutti::Layout& layout, DType type, nb::handle given,
+              nb::object& held) const -> decltype(Array().data()) {
     if (given.is_none()) return nullptr;
     const uint32_t rank = fabric->fabric().rank();
     const auto place = layout.mesh().place_of(rank);
     if (!place)
       raise_invalid(
           fmt::format("rank {} has no part of {} ({}); give None", rank, name, layout.text()));
-    const auto array = nb::cast<AnyArray>(given);
+    Array array;
+    if (!nb::try_cast(given, array))
+      raise_invalid(
+          fmt::format("of {} reshard takes arrays in memory of the processor, and writes "
+                      "to none that are read-only",
+                      name));
     const tutti::Box box = layout.box(*place);
     if (array.itemsize() != tutti::dtype_bytes(type))
       raise_invalid(fmt::format("{} is {}, but its array on rank {} has elements of {} bytes", name,
                                 tutti::dtype_name(type), rank, array.itemsize()));
-    if (array.size() != box.elements())
-      raise_invalid(fmt::format("rank {} holds {} of {}, {} elements, but its array has {}", rank,
-                                box.text(), name, box.elements(), array.size()));
+    bool fits = array.ndim() == box.dimensions;
+    std::vector<size_t> shape(array.ndim());
+    for (size_t i = 0; i < shape.size(); ++i) {
+      shape[i] = array.shape(i);
+      fits = fits && shape[i] == box.extent[i];
+    }
+    if (!fits)
+      raise_invalid(fmt::format(
+          "rank {} holds {} of {}, an array of shape [{}], but its array is [{}]; give what "
+          "layout.shape_on({}) says",
+          rank, box.text(), name, fmt::join(std::span(box.extent).first(box.dimensions), ", "),
+          fmt::join(shape, ", "), rank));
     if (!contiguous(array))
       raise_invalid("an array must be contiguous; see numpy.ascontiguousarray");
     nb::cast<nb::list>(held).append(nb::cast(array));
-    return static_cast<std::byte*>(array.data());
+    return array.data();
   }
 
   void begin(PythonOperation& begun, Call call) {
@@ -398,6 +426,7 @@ struct CallableGroup : PythonGroup {
 }  // namespace
 
 void bind_fabric(nb::module_& module) {
+  module.def("dlpack_bytes", dlpack_bytes, nb::arg("array"));
   module.def(
       "whole_lanes",
       [](uint32_t lanes, uint32_t holders, uint32_t holder) {
@@ -458,11 +487,11 @@ void bind_fabric(nb::module_& module) {
       .def("start", &CallableGroup::start, nb::arg("kind"), nb::arg("input").none(),
            nb::arg("output").none(), nb::arg("op"), nb::arg("elements"), nb::arg("root"),
            nb::arg("distance"), nb::arg("shared"), nb::arg("counts"), nb::arg("incoming"),
-           nb::arg("lanes"), nb::arg("parts"), nb::arg("site"))
+           nb::arg("lanes"), nb::arg("parts"), nb::arg("type"), nb::arg("site"))
       .def("reshard", &CallableGroup::reshard, nb::arg("plan"), nb::arg("inputs"),
            nb::arg("outputs"), nb::arg("site"))
-      .def("buckets", &CallableGroup::make_buckets, nb::arg("arrays"), nb::arg("op"),
-           nb::arg("bytes"), nb::arg("site"))
+      .def("buckets", &CallableGroup::make_buckets, nb::arg("arrays"), nb::arg("types"),
+           nb::arg("op"), nb::arg("bytes"), nb::arg("site"))
       .def("shared_bytes", &CallableGroup::shared_bytes, nb::arg("bytes"))
       .def_prop_ro("ranks", &CallableGroup::ranks)
       .def_prop_ro("index", [](CallableGroup& self) { return self.group->index(); })

@@ -48,7 +48,7 @@ PythonDims python_dims(const tutti::Dims& dims) {
 
 tutti::DType dtype_of(const std::string& name) {
   const auto known = tutti::dtype_named(name);
-  if (!known)
+  if (!known || !tutti::is_in_graphs(*known))
     raise(Error(Code::invalid, "'" + name + "' is no kind of number; use f32, bf16, f16, i32, " +
                                    "i64, u32, u8 or bool"));
   return *known;

@@ -72,9 +72,13 @@ PythonPlan make_plan(const std::vector<NamedMove>& moves, std::vector<uint32_t> 
     tutti::Move move{name, *from, *to, {}};
     for (const std::string& type : types) {
       const auto known = tutti::dtype_named(type);
-      if (!known || !tutti::is_reduced(*known))
-        raise({Code::invalid, "'" + type + "' is no type of the fabric; use f32, f64, bf16, f16, " +
-                                  "i8, u8, i32 or i64"});
+      if (!known)
+        raise({Code::invalid, "'" + type +
+                                  "' is no type of the fabric; use f32, f64, bf16, f16, i8 " +
+                                  "to i64, u8 to u64, or bool"});
+      if (!tutti::is_reduced(*known) && from->lanes() > 1)
+        raise({Code::invalid, "truth values are moved, not summed, and " + name +
+                                  " is partial in its source; use u8"});
       move.types.push_back(*known);
     }
     all.push_back(std::move(move));

@@ -35,8 +35,7 @@ nb::tuple vault_tensor(const std::shared_ptr<PythonFabric>& fabric, const std::s
                        const std::string& type, std::vector<uint64_t> shape) {
   const std::scoped_lock lock(fabric->mutex());
   const auto known = tutti::dtype_named(type);
-  if (!known || !tutti::is_reduced(*known))
-    raise(tutti::Error(tutti::Code::invalid, "'" + type + "' is no type of the fabric"));
+  if (!known) raise(tutti::Error(tutti::Code::invalid, "'" + type + "' is no type of the vault"));
   const auto tensor = value_or_raise(fabric->vault().tensor(name, *known, std::move(shape)));
   auto* bytes = reinterpret_cast<uint8_t*>(tensor.data);
   return nb::make_tuple(array_over(fabric, bytes, tensor.bytes), tensor.found);
@@ -102,10 +101,11 @@ void bind_vault(nb::module_& module) {
       .def(
           "__init__",
           [](Replica* self, std::shared_ptr<PythonFabric> fabric, std::string name,
-             uint64_t elements, double learning_rate, double beta1, double beta2, double epsilon,
-             double weight_decay, double max_norm) {
+             uint64_t elements, std::string form, double learning_rate, double beta1, double beta2,
+             double epsilon, double weight_decay, double max_norm) {
             new (self) Replica(std::move(fabric), {.name = std::move(name),
                                                    .elements = elements,
+                                                   .form = std::move(form),
                                                    .adamw = {.learning_rate = learning_rate,
                                                              .beta1 = beta1,
                                                              .beta2 = beta2,
@@ -113,9 +113,9 @@ void bind_vault(nb::module_& module) {
                                                              .weight_decay = weight_decay},
                                                    .max_norm = max_norm});
           },
-          nb::arg("fabric"), nb::arg("name"), nb::arg("elements"), nb::arg("learning_rate"),
-          nb::arg("beta1"), nb::arg("beta2"), nb::arg("epsilon"), nb::arg("weight_decay"),
-          nb::arg("max_norm"))
+          nb::arg("fabric"), nb::arg("name"), nb::arg("elements"), nb::arg("form"),
+          nb::arg("learning_rate"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("epsilon"),
+          nb::arg("weight_decay"), nb::arg("max_norm"))
       .def("step_with", &Replica::step_with, nb::arg("group"))
       .def("recover", &Replica::recover, nb::arg("group"))
       .def("set_born", [](Replica& self) { self.get().set_born(); })

@@ -11,19 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tutti
-from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT
+from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT, lines_of, ranks
 from run_tools import PATIENCE_S, TUTTI, Marked
 from run_tools import tutti as run_tutti
-
-
-def ranks(count: int, script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PRELUDE + script, *words]
-    return run_tutti("--local", "-n", str(count), "--", *command, env=ENVIRONMENT)
-
-
-def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
-    assert done.returncode == 0, done.stderr
-    return sorted(done.stdout.splitlines())
 
 
 def test_arrays_of_the_heap_are_reduced_where_they_lie() -> None:
@@ -177,7 +167,25 @@ assert (x == 2).all()
     ("call", "words"),
     [
         ("world.all_reduce(np.zeros((4, 4), np.float32).T[1:])", "contiguous"),
-        ("world.all_reduce(np.zeros(4, np.complex64))", "cannot be moved"),
+        ("world.all_reduce(np.zeros(4, np.complex64))", "view of floats: array.view('float32')"),
+        ("world.all_reduce(np.zeros(4, bool))", "op='max' for any"),
+        ("world.all_reduce(np.zeros(4, '>f4'))", "newbyteorder"),
+        ("world.all_reduce(np.zeros(4, [('a', 'f4'), ('b', 'i4')]))", "moved, not reduced"),
+        ("world.broadcast(np.array([None]))", "Python objects"),
+        ("world.all_reduce(None)", "an array, not None"),
+        ("world.all_reduce(np.zeros(4, np.float32), dtype='bf16')", "not float32"),
+        ("world.all_reduce(np.zeros(4, np.float32), out=np.zeros(4, np.int32))", "float32, int32"),
+        ("world.broadcast(np.zeros(3, np.float32), root=-1)", "root is 0 or more, not -1"),
+        ("world.all_to_all(np.zeros(2), np.zeros(2), [3, -1], [1, 1])", "counts has a negative"),
+        ("fabric.send(np.zeros(3), 1 - rank, tag=-1)", "tag is 0 or more, not -1"),
+        ("fabric.receive(np.zeros(3), -1)", "source is 0 or more, not -1"),
+        ("fabric.empty((1 << 40, 1 << 40))", "do not fit"),
+        ("fabric.empty(-1)", "no array of shape (-1,)"),
+        ("fabric.empty('many')", "is no shape"),
+        ("fabric.empty(3, object)", "Python objects"),
+        ("tutti.vault.tensor(fabric, 'a', (-3, 4))", "no array of shape (-3, 4)"),
+        ("tutti.vault.tensor(fabric, 'a', (1 << 62, 8))", "do not fit"),
+        ("tutti.vault.tensor(fabric, 'a', 3, 'c64')", "keeps numbers"),
         ("world.all_reduce(np.zeros(4, np.float32), op='product')", "not 'product'"),
         ("world.reduce_scatter(np.zeros(3, np.float32), np.zeros(2, np.float32))", "counts"),
         ("world.broadcast(np.zeros(3, np.float32), root=9)", "no member 9"),

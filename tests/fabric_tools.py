@@ -1,7 +1,11 @@
 """What the tests of the fabric share: programs of ranks."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+
+from run_tools import tutti as run_tutti
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
@@ -62,3 +66,13 @@ assert (table[3] == (rank - 1) % size).all()
 world.barrier()
 print("well")
 """
+
+
+def ranks(count: int, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PRELUDE + script, *words]
+    return run_tutti("--local", "-n", str(count), "--", *command, env=ENVIRONMENT)
+
+
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())

@@ -112,7 +112,7 @@ print("well")
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ("world.reshard(np.zeros(3, 'f4'), made)", "holds [0:5] of tensor, 5 elements"),
+        ("world.reshard(np.zeros(3, 'f4'), made)", "holds [0:5] of tensor, an array of shape [5]"),
         ("world.reshard(np.zeros(5), made)", "has elements of 8 bytes"),
         ("world.reshard(None, made)", "brings no input"),
         ("world.reshard(np.zeros(10, 'f4')[::2], made)", "contiguous"),

@@ -7,6 +7,9 @@ version: str
 def hash64(data: Buffer, seed: int = 0) -> int:
     """XXH3 of a contiguous buffer, read in place."""
 
+def dlpack_bytes(array: Any) -> tuple[Any, str, tuple[int, ...]]:
+    """Bytes of an object that has only DLPack's protocol, NumPy's name of its type, its shape."""
+
 def parse_duration(text: str) -> float:
     """Seconds in text such as '250ms', '1.5s', '2m30s'; raises tutti.Error."""
 

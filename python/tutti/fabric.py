@@ -17,30 +17,45 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+import warnings
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from tutti import _core
+from tutti._arrays import (
+    COMPLEX,
+    DTYPES,
+    Seen,
+    as_shape,
+    bytes_for,
+    bytes_of,
+    check_counts,
+    check_index,
+    check_writable,
+    immutable,
+    numpy_dtype,
+    see,
+    type_to_reduce,
+    unfit,
+)
 from tutti._error import Error
 from tutti.layout import Copy, Layout, Mesh, Plan, plan
 
 __all__ = [
-    "Buckets", "Copy", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation", "PeerLost",
-    "Plan", "Region", "TimedOut", "join", "plan",
+    "Buckets", "Copy", "CopyWarning", "Fabric", "Finished", "Group", "Layout", "Mesh", "Operation",
+    "PeerLost", "Plan", "Region", "TimedOut", "join", "plan", "whole_lanes",
 ]  # fmt: skip
 
 TIMEOUT_S = 600.0
 BUCKET_BYTES = 4 << 20
-# Names of types, as the fabric has them, and NumPy's. bf16 is not one of NumPy's: its bits are, as
-# uint16. Reductions of those want dtype="bf16" to be said.
-DTYPES = {
-    **{"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16"},
-    **{"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"},
-}
-
-
 REGION_DIMENSIONS = 8  # at most
+MOST_RANKS = 1 << 32
+MOST_TAGS = 1 << 64
+# Who awaits an operation looks after it as often as this: it is done by whoever looks.
+FIRST_PAUSE_S = 50e-6
+LONGEST_PAUSE_S = 2e-3
 
 
 class PeerLost(Error):
@@ -59,8 +74,15 @@ class TimedOut(Error, TimeoutError):
     """The time allowed ran out; the text says who is missing. The call may be waited for again."""
 
 
+class CopyWarning(ResourceWarning):
+    """An array was copied into the heap. Python hides these until asked to show them:
+
+    warnings.simplefilter("error", tutti.fabric.CopyWarning)    # or "default", once a line
+    """
+
+
 class Operation:
-    """A call under way; wait() for it."""
+    """A call under way: wait() for it, poll() it, or `await` it in asyncio."""
 
     def __init__(self, fabric: "Fabric", begun: _core.FabricOperation, result: Any) -> None:
         self._fabric = fabric
@@ -85,8 +107,27 @@ class Operation:
         except Error:  # told to whoever waits for it
             return False
 
+    def __await__(self) -> Generator[Any, None, Any]:
+        """As wait(), while other tasks of the loop go on. Work is done by a thread of its pool."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        import asyncio  # takes long, and few programs want it
+
+        loop = asyncio.get_running_loop()
+        until = time.monotonic() + self._fabric.timeout
+        pause = FIRST_PAUSE_S
+        # A thread that waited would keep the fabric from all others meanwhile; one that polls
+        # has it only while there is something to do.
+        while not self.done and not await loop.run_in_executor(None, self.poll):
+            if time.monotonic() >= until:
+                return self.wait(0)  # says who is missing
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        return self._result
+
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until it is done; gives the result."""
+        """Wait until it is done; gives the result. With a timeout of 0 or less it only looks."""
         try:
             self._begun.wait(self._fabric.timeout if timeout is None else timeout)
         except Error as error:
@@ -170,8 +211,8 @@ class Group:
         result = array if out is None else out
         elements = _elements(array)
         _same_size(array, result)
-        _reducible(array, dtype)
-        return self._call("all_reduce", array, result, elements, wait, op=op, shared=shared)
+        more = {"shared": shared, "dtype": dtype}
+        return self._call("all_reduce", array, result, elements, wait, op, **more)
 
     def buckets(
         self, arrays: Sequence[Any], op: str = "sum", *, bytes: int = BUCKET_BYTES, dtype=""
@@ -180,14 +221,17 @@ class Group:
 
         The arrays, their order and `bytes` are the same for all; no result depends on `bytes`.
         """
-        given = [_array(array) for array in arrays]
-        for array in given:
-            _reducible(array, dtype)
+        given = []
+        for array in arrays:
+            check_writable(array)
+            given.append(see(array))
+        types = [type_to_reduce(each.kind, op, dtype) for each in given]
+        data = [each.data for each in given]
         try:
             with self._fabric._telling():
-                return Buckets(self._fabric, self._group.buckets(given, op, bytes, _caller()))
+                return Buckets(self._fabric, self._group.buckets(data, types, op, bytes, _caller()))
         except TypeError:
-            raise _unfit(*given) from None
+            raise unfit(*arrays) from None
 
     def all_reduce_lanes(
         self, parts: Sequence[tuple[int, int, Any]], lanes: int, out, op: str = "sum", *,
@@ -197,17 +241,22 @@ class Group:
 
         Each part is (first lane, how many, their sum); whole_lanes() says which may be joined.
         """
-        given = [(first, count, _array(part)) for first, count, part in parts]
-        elements = _elements(out)
-        _reducible(out, dtype)
-        return self._call("all_reduce", None, out, elements, wait, op, parts=given, lanes=lanes)
+        seen = [(first, count, see(part)) for first, count, part in parts]
+        kind = see(out).kind
+        for _, _, part in seen:
+            if part.kind.text != kind.text:
+                words = f"parts are of the type of their output, {kind.text}, not {part.kind.text}"
+                raise Error(words, "invalid")
+        given = [(first, count, part.data) for first, count, part in seen]
+        more = {"parts": given, "lanes": lanes, "dtype": dtype}
+        return self._call("all_reduce", None, out, _elements(out), wait, op, **more)
 
     def reduce_scatter(
         self, array, out, op: str = "sum", counts: Sequence[int] = (), *, dtype="", wait=True
     ):
         """Each gets its share of the sum: equal ones, or `counts` elements each."""
-        _reducible(array, dtype)
-        return self._call("reduce_scatter", array, out, _elements(array), wait, op, counts=counts)
+        more = {"counts": counts, "dtype": dtype}
+        return self._call("reduce_scatter", array, out, _elements(array), wait, op, **more)
 
     def all_gather(self, array, out, *, shared: bool = False, wait=True):
         """Everybody gets all arrays, one after the other; they may differ in size."""
@@ -252,8 +301,10 @@ class Group:
             results = {name: self._room(plan, name) for name in plan.names}
         else:
             results = _by_name(plan, out, "out")
-        inputs = [array for name in plan.names for array in given[name]]
-        outputs = [array for name in plan.names for array in results[name]]
+        inputs = [_handed(array) for name in plan.names for array in given[name]]
+        for array in (array for some in results.values() for array in some):
+            check_writable(array)
+        outputs = [_handed(array) for name in plan.names for array in results[name]]
         result = out
         if out is None:
             tensors = {n: r[0] if len(r) == 1 else tuple(r) for n, r in results.items()}
@@ -273,10 +324,10 @@ class Group:
 
     def shared(self, shape, dtype: str = "f32"):
         """An array that all members see: for shared=True. To be called by all of them."""
-        size, name = _shape_and_type(shape, dtype)
+        dims, numpys = as_shape(shape), numpy_dtype(dtype)
         with self._fabric._telling():
-            flat = self._group.shared_bytes(size)
-        return flat.view(name).reshape(shape)
+            flat = self._group.shared_bytes(bytes_for(dims, numpys.itemsize))
+        return flat.view(numpys).reshape(dims)
 
     def regions(self, array) -> list[Region]:
         """Everybody shows an array of its heap; gives those of all, for get() and put()."""
@@ -296,18 +347,29 @@ class Group:
 
     def _call(
         self, kind, array, out, elements, wait, op="sum", root=0, distance=1, shared=False,
-        counts=(), incoming=(), lanes=0, parts=(),
+        counts=(), incoming=(), lanes=0, parts=(), dtype="",
     ):  # fmt: skip
-        given, room = _array(array), _array(out)
+        given, room = None, None
+        if array is not None:
+            given = see(array)
+        if out is not None:
+            room = given if out is array else see(out)
+            check_writable(out)
+        name, scale = _moved_as(kind, given, room, op, dtype)
+        if root:
+            root = check_index("root", root, MOST_RANKS)
+        counts, incoming = check_counts("counts", counts), check_counts("incoming", incoming)
+        if scale != 1:
+            counts, incoming = [c * scale for c in counts], [c * scale for c in incoming]
         try:
             begun = self._group.start(
-                kind, given, room, op, elements, root, distance, shared,
-                list(counts), list(incoming), lanes, list(parts), _caller(),
+                kind, given and given.data, room and room.data, op, elements * scale, root,
+                distance, shared, counts, incoming, lanes, list(parts), name, _caller(),
             )  # fmt: skip
         except Error as error:
             raise self._fabric._told(error) from None
         except TypeError:
-            raise _unfit(given, room) from None
+            raise unfit(array, out) from None
         operation = Operation(self._fabric, begun, out)
         return operation.wait() if wait else operation
 
@@ -329,6 +391,7 @@ class Fabric:
         self.rank: int = self._core.rank
         self.size: int = self._core.size
         self._under_way: list[Operation] = []
+        self.copied_bytes = 0  # by adopt(), since we joined
         self.world: Group
         self.rejoin(timeout)
 
@@ -365,39 +428,62 @@ class Fabric:
         with self._telling():
             return Group(self, self._core.group(list(ranks), name or f"{list(ranks)}", _caller()))
 
-    def empty(self, shape, dtype: str = "f32"):
-        """A NumPy array in the heap, with whatever was there before."""
-        size, name = _shape_and_type(shape, dtype)
-        return self._core.empty(size).view(name)[: math.prod(_as_shape(shape))].reshape(shape)
+    def empty(self, shape, dtype: Any = "f32"):
+        """A NumPy array in the heap, with whatever was there before.
 
-    def zeros(self, shape, dtype: str = "f32"):
+        dtype is a name of the fabric (f32, bf16, u8), or a dtype of NumPy, ml_dtypes or torch.
+        """
+        dims, numpys = as_shape(shape), numpy_dtype(dtype)
+        with self._telling():
+            flat = self._core.empty(bytes_for(dims, numpys.itemsize))
+        return flat[: math.prod(dims) * numpys.itemsize].view(numpys).reshape(dims)
+
+    def zeros(self, shape, dtype: Any = "f32"):
         array = self.empty(shape, dtype)
-        array.fill(0)
+        array.reshape(-1).view("uint8").fill(0)
         return array
 
     def adopt(self, array):
-        """A copy of an array in the heap, as NumPy's, for calls that then need none."""
-        array = _array(array)
-        copy = self.empty(tuple(array.shape), _dtype_name(array))
-        if hasattr(array, "__array_interface__"):
-            copy[...] = array
+        """The same in the heap, as NumPy's array, for calls that then need no copy.
+
+        What is contiguous in the heap already is given back. Anything else is copied, once, which
+        `copied_bytes` counts and a CopyWarning tells.
+        """
+        seen = see(array)
+        numpys = _numpy_dtype_of(array, seen.kind)
+        shape = tuple(getattr(array, "shape", getattr(seen.data, "shape", (seen.elements,))))
+        if not _is_numpy(array) or array.flags.c_contiguous:
+            contiguous = getattr(array, "contiguous", lambda: array)()  # torch's; else it is
+            flat = bytes_of(contiguous)
+            if self._core.holds(flat) and not immutable(array):
+                return array if _is_numpy(array) else flat.view(numpys).reshape(shape)
+            copy = self.empty(shape, numpys)
+            copy.reshape(-1).view("uint8")[...] = flat
         else:
-            self.put(array.contiguous(), self.region(copy))
+            copy = self.empty(shape, numpys)
+            copy[...] = array
+        self.copied_bytes += copy.nbytes
+        words = f"{copy.nbytes} bytes were copied into the heap; fabric.empty() makes arrays there"
+        warnings.warn(words, CopyWarning, stacklevel=2)
         return copy
 
     def holds(self, array) -> bool:
         """Whether this array lies in the heap, so that no call copies it."""
-        return self._core.holds(array)
+        return self._core.holds(see(array).data)
 
     def send(self, array, to: int, tag: int = 0, *, priority: str = "normal", wait=True):
         """Bytes to one rank, which calls receive() with this tag; done when it has them.
 
         Between hosts what is "urgent" overtakes what is "normal", and that what is "bulk".
         """
+        to, tag = check_index("to", to, MOST_RANKS), check_index("tag", tag, MOST_TAGS)
         return self._parcel(_core.fabric_send, array, array, wait, to, tag, priority)
 
     def receive(self, array, source: int, tag: int = 0, *, wait=True):
         """What a rank sends with this tag, into an array of the same size."""
+        check_writable(array)
+        source = check_index("source", source, MOST_RANKS)
+        tag = check_index("tag", tag, MOST_TAGS)
         return self._parcel(_core.fabric_receive, array, array, wait, source, tag)
 
     def notify(self, to: int, tag: int = 0, *, wait=True):
@@ -409,13 +495,21 @@ class Fabric:
 
     def region(self, array) -> Region:
         """Shows an array of the heap to other ranks, also one that lies apart."""
-        with self._telling():
-            rank, offset, itemsize, shape, strides = _core.fabric_region(self._core, array)
-        return Region(rank, offset, itemsize, tuple(shape), tuple(strides), _dtype_name(array))
+        seen = see(array)
+        if not seen.kind.name:
+            words = f"a region is of numbers, not {seen.kind.text}; show a view of its bytes"
+            raise Error(words, "invalid")
+        try:
+            with self._telling():
+                rank, offset, itemsize, shape, strides = _core.fabric_region(self._core, seen.data)
+        except TypeError:
+            raise unfit(array) from None
+        return Region(rank, offset, itemsize, tuple(shape), tuple(strides), seen.kind.name)
 
     def get(self, region: Region, out=None, *, priority: str = "normal", wait=True):
         """What lies there now, without the help of its rank; an array of the heap, or `out`."""
         out = self.empty(region.shape, region.dtype) if out is None else out
+        check_writable(out)
         where = astuple(region)[:-1]
         return self._parcel(_core.fabric_get, out, out, wait, where, priority)
 
@@ -425,12 +519,12 @@ class Fabric:
         return self._parcel(_core.fabric_put, array, region, wait, where, priority)
 
     def _parcel(self, begin, array, result, wait, *words):
-        given = _array(array)
+        given = see(array).data
         try:
             with self._telling():
                 begun = begin(self._core, given, *words, _caller())
         except TypeError:
-            raise _unfit(given, None) from None
+            raise unfit(array) from None
         operation = Operation(self, begun, result)
         if wait:
             return operation.wait()
@@ -493,66 +587,33 @@ def _forked() -> None:
         _joined._core = _joined.world._group = _ParentsFabric()
 
 
+def _moved_as(kind: str, given: Seen | None, room: Seen | None, op: str, dtype: str):
+    """(type, how many of its elements are one of the arrays') for the runtime."""
+    lead = room or given
+    if lead is None:
+        return "f32", 1
+    if given and room and given.kind.text != room.kind.text:
+        words = f"input and output are of different types: {given.kind.text}, {room.kind.text}"
+        raise Error(words, "invalid")
+    if kind in ("all_reduce", "reduce_scatter"):
+        return type_to_reduce(lead.kind, op, dtype), 1
+    name = lead.kind.name
+    return ("u8", lead.kind.itemsize) if not name or name in COMPLEX else (name, 1)
+
+
+def _is_numpy(array) -> bool:
+    return hasattr(array, "flags") and hasattr(array, "__array_interface__")
+
+
+def _numpy_dtype_of(array, kind):
+    """For a copy: as it is if it is NumPy's."""
+    dtype = getattr(array, "dtype", None)
+    return dtype if hasattr(dtype, "isnative") else numpy_dtype(kind.name or kind.text)
+
+
 def whole_lanes(lanes: int, holders: int, holder: int) -> list[tuple[int, int]]:
     """The lanes of a holder when all are dealt evenly, as (first, count) that may be joined."""
     return _core.whole_lanes(lanes, holders, holder)
-
-
-def _as_shape(shape) -> tuple[int, ...]:
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(size < 0 for size in dims):
-        raise Error(f"there is no array of shape {dims}", "invalid")
-    return dims
-
-
-def _array(given):
-    """What has a buffer but is no array is seen as one."""
-    if given is None or hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__"):
-        return given
-    try:
-        view = memoryview(given)
-    except TypeError:
-        raise Error(f"a {type(given).__name__} is no array; see numpy.array", "invalid") from None
-    import numpy
-
-    return numpy.asarray(view)
-
-
-def _unfit(*given) -> Error:
-    for array in given:
-        flags = getattr(array, "flags", None)
-        if flags is not None and not flags.writeable:
-            return Error("what a call gives needs an array that can be written", "invalid")
-    kinds = " and ".join(type(array).__name__ for array in given if array is not None)
-    return Error(f"a call takes arrays in memory of the processor, not {kinds}", "invalid")
-
-
-def _reducible(array, dtype: str) -> None:
-    if dtype not in ("", "bf16"):
-        raise Error("dtype is for arrays whose library has no bf16: dtype='bf16'", "invalid")
-    kind = getattr(array, "dtype", None)
-    letter = getattr(kind, "char", None)  # NumPy's, and quick
-    if not dtype and (letter == "H" or (letter is None and str(kind) == "torch.uint16")):
-        words = "uint16 is not summed; if these are the bits of bf16, say dtype='bf16'"
-        raise Error(words, "invalid")
-
-
-def _shape_and_type(shape, dtype: str) -> tuple[int, str]:
-    name = DTYPES.get(str(dtype), str(dtype))
-    item = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "float16": 2, "uint16": 2}
-    if name not in item and name not in ("int8", "uint8"):
-        raise Error(f"'{dtype}' is no type of the fabric; use {', '.join(DTYPES)}", "invalid")
-    return math.prod(_as_shape(shape)) * item.get(name, 1), name
-
-
-def _dtype_name(array) -> str:
-    """Of NumPy's, or torch's."""
-    name = str(array.dtype).removeprefix("torch.")
-    names = {numpys: ours for ours, numpys in DTYPES.items()}
-    known = names | {"bfloat16": "bf16", "bool": "u8"}
-    if name not in known:
-        raise Error(f"'{name}' is no type of the fabric; use {', '.join(DTYPES)}", "invalid")
-    return known[name]
 
 
 def _by_name(plan: Plan, given, what: str) -> dict[str, list[Any]]:
@@ -575,12 +636,17 @@ def _by_name(plan: Plan, given, what: str) -> dict[str, list[Any]]:
 
 
 def _elements(array) -> int:
-    return math.prod(_array(array).shape)
+    return see(array).elements
 
 
 def _same_size(array, out) -> None:
     if _elements(array) != _elements(out):
         raise Error(f"{_elements(array)} elements do not fit {_elements(out)}", "invalid")
+
+
+def _handed(array):
+    """What the runtime takes of an array, or None."""
+    return None if array is None else see(array).data
 
 
 def _caller() -> str:

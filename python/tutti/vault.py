@@ -15,20 +15,28 @@ had only begun, its successor finishes or begins anew. docs/fabric.md says why n
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tutti import _core, control
-from tutti.fabric import DTYPES, Fabric, PeerLost
+from tutti._arrays import COMPLEX, as_shape, bytes_for, kind_of, numpy_dtype
+from tutti._error import Error
+from tutti.fabric import Fabric, PeerLost
 
 __all__ = ["Replica", "tensor"]
 
 
-def tensor(fabric: Fabric, name: str, shape: Sequence[int], dtype: str = "f32"):
+def tensor(fabric: Fabric, name: str, shape: Sequence[int] | int, dtype: Any = "f32"):
     """(array, found): a named array of this rank's vault, and whether it was there already.
 
     A new one is all zeros. What is written to it stays when this process is killed.
     """
-    flat, found = _core.vault_tensor(fabric._core, name, dtype, list(shape))
-    return flat.view(DTYPES[dtype]).reshape(shape), found
+    dims, numpys = as_shape(shape), numpy_dtype(dtype)
+    bytes_for(dims, numpys.itemsize)
+    kept = kind_of(numpys).name if dtype != "bf16" else "bf16"
+    if not kept or kept in COMPLEX:
+        raise Error(f"a vault keeps numbers and truth values, not {numpys}", "invalid")
+    flat, found = _core.vault_tensor(fabric._core, name, kept, list(dims))
+    return flat.view(numpys).reshape(dims), found
 
 
 class Replica:
@@ -47,12 +55,16 @@ class Replica:
         name: str = "replica",
     ) -> None:
         self.fabric = fabric
-        elements = sum(math.prod(shape) for shape in shapes.values())
+        known = {key: as_shape(shape) for key, shape in shapes.items()}
+        elements = sum(math.prod(shape) for shape in known.values())
+        bytes_for((elements,), 4)
+        form = " ".join(f"{key} {list(shape)};" for key, shape in known.items())
         self._core = _core.Replica(
-            fabric._core, name, elements, learning_rate, *betas, epsilon, weight_decay, max_norm
-        )
-        self.weights = _views(self._core.weights, shapes)
-        self.gradients = _views(self._core.gradient, shapes)
+            fabric._core, name, elements, form, learning_rate, *betas, epsilon, weight_decay,
+            max_norm,
+        )  # fmt: skip
+        self.weights = _views(self._core.weights, known)
+        self.gradients = _views(self._core.gradient, known)
         self._recovered_epoch = 0
 
     @property

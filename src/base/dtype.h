@@ -8,16 +8,19 @@
 namespace tutti {
 
 // Their values are in messages and files.
-enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i32, i64, u32, boolean };
-constexpr int kDTypes = 10;
+enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i32, i64, u32, boolean, i16, u16, u64 };
+constexpr int kDTypes = 13;
+// Graphs compute with the first of them; the rest is moved, reduced and stored.
+constexpr int kGraphDTypes = 10;
+constexpr bool is_in_graphs(DType type) { return static_cast<int>(type) < kGraphDTypes; }
 
 constexpr uint64_t dtype_bytes(DType type) {
-  constexpr uint64_t bytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 4, 1};
+  constexpr uint64_t bytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 4, 1, 2, 2, 8};
   return bytes[static_cast<int>(type)];
 }
 constexpr std::string_view dtype_name(DType type) {
-  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i8",
-                                        "u8",  "i32", "i64",  "u32", "bool"};
+  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i8",  "u8", "i32",
+                                        "i64", "u32", "bool", "i16", "u16", "u64"};
   return names[static_cast<int>(type)];
 }
 constexpr std::optional<DType> dtype_named(std::string_view name) {

@@ -379,6 +379,9 @@ double rounded(double value, DType dtype) {
     case DType::u32: return static_cast<double>(static_cast<uint32_t>(static_cast<int64_t>(value)));
     case DType::u8: return static_cast<double>(static_cast<uint8_t>(static_cast<int64_t>(value)));
     case DType::boolean: return value != 0 ? 1 : 0;
+    case DType::i16:
+    case DType::u16:
+    case DType::u64: break;  // in no graph
   }
   return value;
 }

@@ -122,7 +122,7 @@ class Parser {
   Result<Type> type() {
     TRY(const std::string kind, word("a type"));
     const auto dtype = dtype_named(kind);
-    if (!dtype) return wrong("`{}` is not a kind of number", kind);
+    if (!dtype || !is_in_graphs(*dtype)) return wrong("`{}` is not a kind of number", kind);
     Type out{*dtype, {}};
     TRY_DO(expect("["));
     while (!take("]")) {

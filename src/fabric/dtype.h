@@ -9,9 +9,8 @@
 
 namespace tutti {
 
-// The first of all there are.
-constexpr int kReducedDTypes = 8;
-constexpr bool is_reduced(DType type) { return static_cast<int>(type) < kReducedDTypes; }
+// Truth values are not numbers: they are only moved.
+constexpr bool is_reduced(DType type) { return type != DType::boolean; }
 
 // A mean is the sum divided by the number of lanes. NaN wins in max and min. Integers wrap.
 enum class ReduceOp : uint8_t { sum, mean, max, min };

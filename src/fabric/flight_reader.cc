@@ -44,7 +44,7 @@ std::string site_of(uint16_t site, const FlightRecord& record) {
 }
 
 std::optional<SeenCall> call_of(const FlightCall& call, const FlightRecord& record) {
-  if (static_cast<int>(call.kind) >= kCallKinds || !is_reduced(call.type) ||
+  if (static_cast<int>(call.kind) >= kCallKinds || static_cast<int>(call.type) >= kDTypes ||
       call.op > ReduceOp::min || call.phase > FlightPhase::failed ||
       call.phase == FlightPhase::none || call.kind == CallKind::done)
     return {};

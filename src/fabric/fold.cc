@@ -134,7 +134,10 @@ void fold(const FoldTree& tree, const FoldWork& work) {
     case DType::u8: return fold_integers<uint8_t>(tree, work, k.join_u8);
     case DType::i32: return fold_integers<int32_t>(tree, work, k.join_i32);
     case DType::i64: return fold_integers<int64_t>(tree, work, k.join_i64);
-    case DType::u32:
+    case DType::i16: return fold_integers<int16_t>(tree, work, k.join_i16);
+    case DType::u16: return fold_integers<uint16_t>(tree, work, k.join_u16);
+    case DType::u32: return fold_integers<uint32_t>(tree, work, k.join_u32);
+    case DType::u64: return fold_integers<uint64_t>(tree, work, k.join_u64);
     case DType::boolean: break;
   }
   TUTTI_ASSERT(false, "calls reduce what is_reduced() says");

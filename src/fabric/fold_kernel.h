@@ -26,6 +26,13 @@ struct FoldKernel {
   void (*join_i8)(int op, int8_t* to, const int8_t* left, const int8_t* right, size_t elements);
   void (*join_u8)(int op, uint8_t* to, const uint8_t* left, const uint8_t* right, size_t elements);
   void (*join_i32)(int op, int32_t* to, const int32_t* left, const int32_t* right, size_t elements);
+  void (*join_i16)(int op, int16_t* to, const int16_t* left, const int16_t* right, size_t elements);
+  void (*join_u16)(int op, uint16_t* to, const uint16_t* left, const uint16_t* right,
+                   size_t elements);
+  void (*join_u32)(int op, uint32_t* to, const uint32_t* left, const uint32_t* right,
+                   size_t elements);
+  void (*join_u64)(int op, uint64_t* to, const uint64_t* left, const uint64_t* right,
+                   size_t elements);
   void (*join_i64)(int op, int64_t* to, const int64_t* left, const int64_t* right, size_t elements);
   void (*divide_f32)(float* values, size_t elements, float divisor);
   void (*divide_f64)(double* values, size_t elements, double divisor);

@@ -226,6 +226,39 @@ TEST_CASE("integers wrap, and divide towards zero") {
   });
 }
 
+template <class T>
+void check_whole_numbers(DType type) {
+  constexpr T kLeast = std::numeric_limits<T>::min();
+  constexpr T kMost = std::numeric_limits<T>::max();
+  std::vector<std::vector<T>> all{std::vector<T>(1001, kMost), std::vector<T>(1001, T{2})};
+  all[1].back() = kLeast;
+  std::vector<T> out(1001);
+  auto* target = reinterpret_cast<std::byte*>(out.data());
+  const auto sources = pointers(all);
+  const auto joined = [&](ReduceOp op) {
+    fold(FoldTree::plain(2),
+         {.type = type, .op = op, .sources = sources, .targets = {&target, 1}, .elements = 1001});
+    return std::pair{out.front(), out.back()};
+  };
+  CAPTURE(dtype_name(type));
+  CHECK(joined(ReduceOp::sum) == std::pair{static_cast<T>(kLeast + 1), T(kMost + kLeast)});
+  CHECK(joined(ReduceOp::max) == std::pair{kMost, kMost});
+  CHECK(joined(ReduceOp::min) == std::pair{T{2}, kLeast});
+}
+
+TEST_CASE("whole numbers of every size wrap in sums, and compare with their signs") {
+  on_every_kernel([] {
+    check_whole_numbers<int8_t>(DType::i8);
+    check_whole_numbers<int16_t>(DType::i16);
+    check_whole_numbers<int32_t>(DType::i32);
+    check_whole_numbers<int64_t>(DType::i64);
+    check_whole_numbers<uint8_t>(DType::u8);
+    check_whole_numbers<uint16_t>(DType::u16);
+    check_whole_numbers<uint32_t>(DType::u32);
+    check_whole_numbers<uint64_t>(DType::u64);
+  });
+}
+
 TEST_CASE("lanes that are no node of the tree are refused") {
   const LaneRange crooked[] = {{0, 1}, {1, 2}, {3, 1}};
   CHECK(FoldTree::over(4, crooked).error().code() == Code::invalid);

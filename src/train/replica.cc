@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/hash.h"
 
@@ -37,6 +38,8 @@ Result<std::unique_ptr<Replica>> Replica::open(Fabric& fabric, Vault& vault,
   auto replica = std::unique_ptr<Replica>(new Replica(std::move(options)));
   const uint64_t elements = replica->options_.elements;
   if (elements == 0) return fail(Code::invalid, "a replica has weights");
+  replica->fabric_ = &fabric;
+  TRY_DO(replica->keep_form(vault));
   StepState& state = replica->state_;
   state.elements = elements;
   state.chunk = kChunk;
@@ -54,7 +57,81 @@ Result<std::unique_ptr<Replica>> Replica::open(Fabric& fabric, Vault& vault,
   return replica;
 }
 
+// Kept as text, so that what differs can be told; its first byte is written last, since a process
+// may be killed while it writes.
+Result<void> Replica::keep_form(Vault& vault) {
+  const std::string& form = options_.form;
+  const std::string name = options_.name + ".form";
+  const auto known = vault.find(name);
+  const bool whole = known && known->bytes != 0 && *known->data != std::byte{0};
+  const std::string_view kept =
+      whole ? std::string_view(reinterpret_cast<const char*>(known->data), known->bytes) : form;
+  if (kept != form) {
+    const auto [ours, theirs] = std::ranges::mismatch(form, kept);
+    size_t from = form.rfind(';', static_cast<size_t>(ours - form.begin()));
+    from = from == std::string::npos || ours == form.begin() ? 0 : from + 1;
+    const auto part = [&](std::string_view text) {
+      text.remove_prefix(std::min(from, text.size()));
+      while (text.starts_with(' ')) text.remove_prefix(1);
+      const auto end = text.substr(0, text.find(';'));
+      return end.empty() ? std::string("nothing more") : std::string(end);
+    };
+    return fail(Code::invalid,
+                "the vault has {} with {} where this program has {}; open it with the shapes that "
+                "it was made with, or under another name",
+                options_.name, part(kept), part(form));
+  }
+  if (!whole && !form.empty()) {
+    TRY(const VaultTensor made, vault.tensor(name, DType::u8, {form.size()}));
+    std::memcpy(made.data + 1, form.data() + 1, form.size() - 1);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    *made.data = static_cast<std::byte>(form[0]);
+  }
+  TRY(const VaultTensor birth,
+      vault.tensor(options_.name + ".birth", DType::u64, {sizeof(Birth) / 8}));
+  birth_ = reinterpret_cast<Birth*>(birth.data);
+  return {};
+}
+
+// Ranks whose weights began differently would take the same steps and never meet again.
+Result<void> Replica::check_alike(Group& group) {
+  if (compared_epoch_ == fabric_->epoch()) return {};
+  const Birth mine = born() ? *birth_ : Birth();
+  std::vector<Birth> all(group.size());
+  TRY_DO(group.run({.kind = CallKind::all_gather,
+                    .type = DType::u64,
+                    .elements = sizeof(Birth) / 8,
+                    .input = reinterpret_cast<const std::byte*>(&mine),
+                    .output = reinterpret_cast<std::byte*>(all.data()),
+                    .output_elements = all.size() * sizeof(Birth) / 8,
+                    .site = options_.name + ": compare"}));
+  const Birth* first = nullptr;  // of those who are born
+  for (const Birth& theirs : all) {
+    if (theirs.form == 0) continue;
+    if (first == nullptr) first = &theirs;
+    const auto ranks = [&] {
+      return fmt::format("ranks {} and {}", group.rank_of(static_cast<uint32_t>(first - &all[0])),
+                         group.rank_of(static_cast<uint32_t>(&theirs - &all[0])));
+    };
+    if (theirs.form != first->form)
+      return fail(Code::invalid,
+                  "{} was opened with different names or shapes by {}; give the same on all ranks",
+                  options_.name, ranks());
+    if (theirs.weights != first->weights)
+      return fail(Code::invalid,
+                  "{} began with different weights on {} ({:016x} and {:016x}); write the same on "
+                  "all ranks before set_born(), from one seed or by a broadcast",
+                  options_.name, ranks(), first->weights, theirs.weights);
+  }
+  compared_epoch_ = fabric_->epoch();
+  return {};
+}
+
 void Replica::set_born() {
+  // Not 0, which is whoever was born before there was a birth to compare.
+  birth_->form = hash64(std::as_bytes(std::span(options_.form))) | 1;
+  birth_->weights = hash64(std::as_bytes(weights()));
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   DirectStore store;
   store.publish(state_.words->born, 1);
 }
@@ -104,6 +181,7 @@ void Replica::commit_with(double norm) {
 Result<void> Replica::step_with(Group& group) {
   if (!born())
     return fail(Code::invalid, "{} has no weights yet; write them, then set_born()", options_.name);
+  TRY_DO(check_alike(group));
   TRY_DO(group.run({.kind = CallKind::all_reduce,
                     .op = ReduceOp::mean,
                     .elements = options_.elements,
@@ -119,6 +197,7 @@ Result<void> Replica::step_with(Group& group) {
 }
 
 Result<uint64_t> Replica::recover(Group& group) {
+  TRY_DO(check_alike(group));
   const StepReport mine = report_of(*state_.words);
   std::vector<StepReport> all(group.size());
   TRY_DO(group.run({.kind = CallKind::all_gather,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace tutti {
 struct ReplicaOptions {
   std::string name = "replica";
   uint64_t elements = 0;  // of all weights together
+  // What they are, in words that end in ';' each: "w [784, 10]; b [10];". Kept in the vault, and
+  // the same for all who open it.
+  std::string form;
   AdamW adamw;
   double max_norm = 0;  // gradients are scaled down to it; 0: never
 };
@@ -28,7 +32,8 @@ class Replica {
   static Result<std::unique_ptr<Replica>> open(Fabric& fabric, Vault& vault,
                                                ReplicaOptions options);
 
-  // Whether the state of step 0 is there: else write the weights, and then say so.
+  // Whether the state of step 0 is there: else write the weights, alike on all ranks, and then say
+  // so. The first call of an epoch compares them: Code::invalid where they differ.
   bool born() const { return state_.words->born.load() != 0; }
   void set_born();
   uint64_t step() const { return state_.words->committed.load(); }
@@ -49,13 +54,23 @@ class Replica {
   uint64_t digest() const;
 
  private:
+  // What all ranks must have alike; in the vault, written before the replica is born.
+  struct Birth {
+    uint64_t form = 0;     // hashes
+    uint64_t weights = 0;  // of step 0
+  };
   explicit Replica(ReplicaOptions options) : options_(std::move(options)) {}
   Result<float*> keep(Vault& vault, const char* what, uint64_t elements);
+  Result<void> keep_form(Vault& vault);
+  Result<void> check_alike(Group& group);
   Result<double> meet_for_norm(Group& group);
   double whole_norm() const;
   void commit_with(double norm);
 
+  Fabric* fabric_ = nullptr;
   ReplicaOptions options_;
+  Birth* birth_ = nullptr;
+  std::optional<uint64_t> compared_epoch_;  // in which all were seen to be alike
   StepState state_;
   float* reduced_ = nullptr;
   float* local_ = nullptr;

@@ -15,8 +15,8 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kAlignment = 64;  // of the data, so that vectors may be read where they lie
 constexpr std::string_view kMetadata = "__metadata__";
 
-constexpr std::array<std::string_view, kDTypes> kNames = {"F32", "F64", "BF16", "F16", "I8",
-                                                          "U8",  "I32", "I64",  "U32", "BOOL"};
+constexpr std::array<std::string_view, kDTypes> kNames = {
+    "F32", "F64", "BF16", "F16", "I8", "U8", "I32", "I64", "U32", "BOOL", "I16", "U16", "U64"};
 
 std::optional<DType> type_named(std::string_view name) {
   for (int i = 0; i < kDTypes; ++i)

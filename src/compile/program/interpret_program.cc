@@ -80,6 +80,9 @@ double read(DType dtype, const std::byte* at) {
     case DType::i8: return read_as<int8_t>(at);
     case DType::u8:
     case DType::boolean: return read_as<uint8_t>(at);
+    case DType::i16:
+    case DType::u16:
+    case DType::u64: break;  // in no graph
   }
   return 0;
 }
@@ -97,6 +100,9 @@ void write(DType dtype, std::byte* at, double value) {
     case DType::i8: return write_as<int8_t>(at, near);
     case DType::u8:
     case DType::boolean: return write_as<uint8_t>(at, near);
+    case DType::i16:
+    case DType::u16:
+    case DType::u64: break;  // in no graph
   }
 }
 

@@ -54,7 +54,11 @@ std::vector<std::byte> input_of(DType type, uint32_t lane, uint64_t elements) {
       case DType::u8: put(static_cast<uint8_t>(small + 40)); break;
       case DType::i32: put(int32_t{small * 1000}); break;
       case DType::i64: put(int64_t{small} * 1'000'000'007); break;
-      default: break;
+      case DType::i16: put(static_cast<int16_t>(small * 100)); break;
+      case DType::u16: put(static_cast<uint16_t>((small + 40) * 100)); break;
+      case DType::u32: put(static_cast<uint32_t>(small * 1000)); break;
+      case DType::u64: put(static_cast<uint64_t>(int64_t{small} * 1'000'000'007)); break;
+      case DType::boolean: break;
     }
   }
   return data;
@@ -80,7 +84,8 @@ std::vector<std::byte> reduced(DType type, ReduceOp op, uint32_t lanes, uint64_t
 
 Task<Result<void>> reduce_everything(Fabric& fabric, World& world) {
   Group& group = *fabric.world();
-  for (int type = 0; type < kReducedDTypes; ++type) {
+  for (int type = 0; type < kDTypes; ++type) {
+    if (!is_reduced(static_cast<DType>(type))) continue;
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min}) {
       for (const uint64_t elements : {0UL, 1UL, 1001UL}) {
         const auto dtype = static_cast<DType>(type);
