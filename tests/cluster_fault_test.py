@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,25 @@ def test_a_job_that_has_ended_takes_no_signals(machine: Machine) -> None:
     done = machine("signal", "1", "TERM")
     assert done.returncode != 0
     assert "job 1 has ended" in done.stderr
+
+
+@pytest.mark.parametrize("again", ["", "(sleep 0.5; while kill -STOP $keeper; do :; done) &"])
+def test_a_job_whose_keeper_is_stopped_ends_in_its_time(machine: Machine, again: str) -> None:
+    script = f"keeper=$PPID; {again} exec sleep 1000"
+    job = machine.submit(script)
+    machine.wait_for(job, "running")
+    rank = machine.json("ps")[0]["pid"]
+    time.sleep(1 if again else 0)
+    os.kill(parent_of(rank), signal.SIGSTOP)
+    machine.well("kill", "--grace", "100ms", str(job))
+    assert machine.job(job)["state"] == "killed"
+    assert has_ended(rank)
+    assert "leftovers" not in machine.job(job)
+    machine.well("run", "--", "true")
+
+
+def test_what_a_stopped_keeper_did_not_tell_is_told_soon(machine: Machine, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    job = machine.submit(f"kill -STOP $PPID; touch {flag}; exit 3")
+    wait_until(flag.exists, "the keeper is stopped")
+    assert machine.wait_for(job, "failed")["culprit"]["code"] == 3
