@@ -161,3 +161,17 @@ def test_what_a_stopped_keeper_did_not_tell_is_told_soon(machine: Machine, tmp_p
     job = machine.submit(f"kill -STOP $PPID; touch {flag}; exit 3")
     wait_until(flag.exists, "the keeper is stopped")
     assert machine.wait_for(job, "failed")["culprit"]["code"] == 3
+
+
+def test_jobs_on_hosts_that_do_not_answer_are_not_left_out(machine: Machine) -> None:
+    job = machine.submit("sleep 1000")
+    machine.wait_for(job, "running")
+    agent = machine.pid("agent")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        told = machine.well("ps")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert "nothing runs" not in told
+    assert f"what it has of job {job} is not known" in told
+    assert "one: " in told
