@@ -175,3 +175,9 @@ def test_jobs_on_hosts_that_do_not_answer_are_not_left_out(machine: Machine) -> 
     assert "nothing runs" not in told
     assert f"what it has of job {job} is not known" in told
     assert "one: " in told
+
+
+def test_what_the_head_refuses_is_said_without_how_it_was_asked(machine: Machine) -> None:
+    for verb in (["kill", "999"], ["jobs", "999"], ["signal", "999", "TERM"], ["ps", "999"]):
+        said = machine(*verb).stderr
+        assert said == f"tutti {verb[0]}: there is no job 999; see `tutti jobs --all`\n"
