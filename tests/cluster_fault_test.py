@@ -181,3 +181,15 @@ def test_what_the_head_refuses_is_said_without_how_it_was_asked(machine: Machine
     for verb in (["kill", "999"], ["jobs", "999"], ["signal", "999", "TERM"], ["ps", "999"]):
         said = machine(*verb).stderr
         assert said == f"tutti {verb[0]}: there is no job 999; see `tutti jobs --all`\n"
+
+
+def test_why_a_job_did_not_start_begins_with_the_cause(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    missing = tmp_path / "missing"
+    file.write_text(f'name = "x"\n[task.x]\ncommand = "true"\nfolder = "{missing}"\n')
+    machine.well("submit", str(file))
+    job = machine.wait_for(1, "failed")
+    cause = f"folder {missing}: No such file or directory"
+    assert job["culprit"]["message"] in job["why"]
+    assert cause in job["why"].partition("not started")[0], job["why"]
+    assert cause in machine.well("jobs", "1")
