@@ -193,3 +193,8 @@ def test_why_a_job_did_not_start_begins_with_the_cause(machine: Machine, tmp_pat
     assert job["culprit"]["message"] in job["why"]
     assert cause in job["why"].partition("not started")[0], job["why"]
     assert cause in machine.well("jobs", "1")
+
+
+def test_a_job_without_a_culprit_says_so(machine: Machine) -> None:
+    machine.well("run", "--", "true")
+    assert machine.job(1)["culprit"] is None
