@@ -24,6 +24,7 @@
 #include "cluster/verdict.h"
 #include "loop_thread.h"
 #include "raise.h"
+#include "wire/failure.h"
 #include "world/real/this_process.h"
 
 namespace nb = nanobind;
@@ -382,7 +383,9 @@ class Door {
  private:
   template <class T>
   T ask(std::function<Task<Result<T>>(Cluster&)> make) {
-    return value_or_raise(loop_.call<T>([&](World&) { return when_reached<T>(*cluster_, make); }));
+    auto answer = loop_.call<T>([&](World&) { return when_reached<T>(*cluster_, make); });
+    if (!answer) raise(wire::as_said(answer.error()));
+    return *std::move(answer);
   }
 
   std::unique_ptr<Cluster> cluster_;  // of the loop's thread

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,62 @@ def test_a_job_that_has_ended_takes_no_signals(machine: Machine) -> None:
     done = machine("signal", "1", "TERM")
     assert done.returncode != 0
     assert "job 1 has ended" in done.stderr
+
+
+@pytest.mark.parametrize("again", ["", "(sleep 0.5; while kill -STOP $keeper; do :; done) &"])
+def test_a_job_whose_keeper_is_stopped_ends_in_its_time(machine: Machine, again: str) -> None:
+    script = f"keeper=$PPID; {again} exec sleep 1000"
+    job = machine.submit(script)
+    machine.wait_for(job, "running")
+    rank = machine.json("ps")[0]["pid"]
+    time.sleep(1 if again else 0)
+    os.kill(parent_of(rank), signal.SIGSTOP)
+    machine.well("kill", "--grace", "100ms", str(job))
+    assert machine.job(job)["state"] == "killed"
+    assert has_ended(rank)
+    assert "leftovers" not in machine.job(job)
+    machine.well("run", "--", "true")
+
+
+def test_what_a_stopped_keeper_did_not_tell_is_told_soon(machine: Machine, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    job = machine.submit(f"kill -STOP $PPID; touch {flag}; exit 3")
+    wait_until(flag.exists, "the keeper is stopped")
+    assert machine.wait_for(job, "failed")["culprit"]["code"] == 3
+
+
+def test_jobs_on_hosts_that_do_not_answer_are_not_left_out(machine: Machine) -> None:
+    job = machine.submit("sleep 1000")
+    machine.wait_for(job, "running")
+    agent = machine.pid("agent")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        told = machine.well("ps")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert "nothing runs" not in told
+    assert f"what it has of job {job} is not known" in told
+    assert "one: " in told
+
+
+def test_what_the_head_refuses_is_said_without_how_it_was_asked(machine: Machine) -> None:
+    for verb in (["kill", "999"], ["jobs", "999"], ["signal", "999", "TERM"], ["ps", "999"]):
+        said = machine(*verb).stderr
+        assert said == f"tutti {verb[0]}: there is no job 999; see `tutti jobs --all`\n"
+
+
+def test_why_a_job_did_not_start_begins_with_the_cause(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    missing = tmp_path / "missing"
+    file.write_text(f'name = "x"\n[task.x]\ncommand = "true"\nfolder = "{missing}"\n')
+    machine.well("submit", str(file))
+    job = machine.wait_for(1, "failed")
+    cause = f"folder {missing}: No such file or directory"
+    assert job["culprit"]["message"] in job["why"]
+    assert cause in job["why"].partition("not started")[0], job["why"]
+    assert cause in machine.well("jobs", "1")
+
+
+def test_a_job_without_a_culprit_says_so(machine: Machine) -> None:
+    machine.well("run", "--", "true")
+    assert machine.job(1)["culprit"] is None

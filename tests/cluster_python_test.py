@@ -267,3 +267,8 @@ os.wait()
     number, forked = output.splitlines()
     assert "make another one here" in forked
     door.job(int(number)).kill(grace=0)
+
+
+def test_a_role_of_no_kind_is_told_which_there_are() -> None:
+    with pytest.raises(ValueError, match="gang, service, task, sidecar, not 'foo'"):
+        tutti.Role("worker", "true", kind="foo")

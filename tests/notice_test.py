@@ -51,7 +51,7 @@ def test_workers_that_end_within_the_notice_end_the_job_without_an_error(
     info = machine.job(job)
     assert (info["state"], info["why"], info["restarts"]) == ("killed", "preempted", 0)
     assert info["ended_by"] == "root"
-    assert "culprit" not in info
+    assert info["culprit"] is None
 
 
 def test_a_run_that_is_preempted_says_so(machine: Machine, tmp_path: Path) -> None:

@@ -268,6 +268,31 @@ def test_a_keeper_that_is_stopped_is_replaced_by_tutti_itself(gang: Marked, how)
     assert gang.living() == []
 
 
+# Stops the keeper once, or again and again, beside the rank and in a session of its own.
+STOPPER = "sleep 0.3; kill -STOP $PPID; {more} echo stopped; exec sleep 1000"
+AGAIN = 'keeper=$PPID; setsid sh -c "while kill -STOP $keeper; do :; done" &'
+
+
+@CGROUP_OR_NOT
+@pytest.mark.parametrize("more", ["", AGAIN], ids=["once", "again"])
+def test_a_rank_that_stops_its_keeper_escapes_nothing(gang: Marked, how, more: str) -> None:
+    script = STOPPER.format(more=more)
+    process = gang.start(*how, "--grace", "100ms", "--timeout", "1s", "--", "sh", "-c", script)
+    errors = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 124, errors
+    assert gang.living() == []
+
+
+@CGROUP_OR_NOT
+def test_a_keeper_that_is_stopped_cleans_up_when_tutti_was_killed(gang: Marked, how) -> None:
+    process = start_escapees(gang, how, 1)
+    process.send_signal(signal.SIGSTOP)  # or it would have the keeper go on
+    os.kill(gang.keeper(), signal.SIGSTOP)
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    gang.all_gone()
+
+
 @CGROUP_OR_NOT
 @pytest.mark.parametrize("victim", ["tutti", "keeper"])
 def test_nothing_survives_sigkill_at_any_moment_of_the_launch(
@@ -365,10 +390,9 @@ def test_no_cgroup_is_left_and_those_of_dead_runs_are_swept(gang: Marked) -> Non
         process.kill()
         process.communicate(timeout=PATIENCE_S)
         pytest.skip("no writable cgroup2 mount here")
-    keeper = gang.keeper()
-    os.kill(keeper, signal.SIGSTOP)  # so that it cannot clean up after tutti
+    process.send_signal(signal.SIGSTOP)  # so that it cannot clean up after its keeper
+    os.kill(gang.keeper(), signal.SIGKILL)
     process.kill()
-    os.kill(keeper, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
     assert gang.living(), "the escapees have nobody left to end them"
     assert tutti("--", "true").returncode == 0

@@ -32,6 +32,7 @@ __all__ = ["Cluster", "Host", "Job", "Line", "Process", "Role"]
 OVER = ("succeeded", "failed", "killed", "timed-out")
 LONGEST_LINE = 64 << 10  # bytes; what is longer comes in pieces, as from the command
 _TEXT_NAME = "job"  # of a job that is in no file: in no error that people see
+_KINDS = ("gang", "service", "task", "sidecar")
 _open: weakref.WeakSet["Cluster"] = weakref.WeakSet()
 
 
@@ -55,6 +56,8 @@ class Role:
         kind: Literal["gang", "service", "task", "sidecar"] = "gang",
         **keys: Any,
     ) -> None:
+        if kind not in _KINDS:
+            raise ValueError(f"role {name}: kind must be one of {', '.join(_KINDS)}, not {kind!r}")
         for key, value in {"name": name, "command": command, "kind": kind, "keys": keys}.items():
             object.__setattr__(self, key, value)
 
@@ -312,7 +315,7 @@ def _toml(said: Mapping[str, Any], roles: Sequence[Role]) -> str:
     tables: list[tuple[str, str, Mapping[str, Any]]] = []
     lines = []
     for key, value in said.items():
-        if key in ("gang", "service", "task", "sidecar") and isinstance(value, Mapping):
+        if key in _KINDS and isinstance(value, Mapping):
             tables += [(key, name, keys) for name, keys in value.items()]
         elif value is not None:
             lines.append(f"{_text(key)} = {_value(value)}")

@@ -6,6 +6,7 @@
 
 #include "cli/complain.h"
 #include "wire/authority_folder.h"
+#include "wire/failure.h"
 #include "world/real/background.h"
 #include "world/real/real_world.h"
 
@@ -76,7 +77,7 @@ Task<Result<void>> Cluster::load_certificate() {
 int with_cluster(std::string_view verb, const std::function<Task<Result<int>>(Cluster&)>& body) {
   RealWorld world({.spin = 0s});
   auto code = world.run(run_body(world, body));
-  return code ? *code : complain(verb, code.error());
+  return code ? *code : complain(verb, wire::as_said(code.error()));
 }
 
 }  // namespace tutti::cli

@@ -87,7 +87,8 @@ Json job_json(const cluster::JobInfo& info) {
                {"restarts", info.restarts()},
                {"submitted", time_json(info.submitted_unix_ns())},
                {"started", time_json(info.started_unix_ns())},
-               {"ended", time_json(info.ended_unix_ns())}};
+               {"ended", time_json(info.ended_unix_ns())},
+               {"culprit", nullptr}};
   if (info.hosts_size() != 0) json["hosts"] = std::vector(info.hosts().begin(), info.hosts().end());
   if (info.leftovers_size() != 0) {
     json["leftovers"] = Json::array();

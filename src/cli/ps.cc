@@ -12,6 +12,7 @@
 #include "cli/job_words.h"
 #include "cli/status.h"
 #include "cli/table.h"
+#include "cluster/job_layout.h"
 #include "world/real/this_process.h"
 
 namespace tutti::cli {
@@ -93,6 +94,16 @@ void print_tree(const Shown& shown) {
   }
 }
 
+// What nobody could ask is not left out.
+void print_unknown(const Shown& shown, const cluster::PsReply& reply, std::FILE* to) {
+  const RangeSet silent = set_from(reply.silent()).value_or(RangeSet());
+  for (const cluster::PsReply::Away& away : reply.away())
+    fmt::print(to, "{}: {}; what it has of job{} {} is not known\n", shown.name_of(away.host()),
+               silent.contains(away.host()) ? "did not answer in time"
+                                            : "away, or not back at the head yet",
+               away.jobs_size() == 1 ? "" : "s", fmt::join(away.jobs(), ", "));
+}
+
 Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   cluster::PsRequest request;
   request.set_job(job);
@@ -114,6 +125,7 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
   }
   if (json) {
     fmt::print("{}\n", dump_json(list));
+    print_unknown(shown, *reply, stderr);
     co_return 0;
   }
   print_tree(shown);
@@ -121,12 +133,8 @@ Task<Result<int>> show_processes(Cluster& cluster, uint64_t job, bool json) {
     for (const cluster::Leftover& leftover : host.leftovers())
       fmt::print("{}: of job {}, {}\n", shown.name_of(host.host()), leftover.job(),
                  leftover.what());
-  for (const cluster::PsReply::Away& away : reply->away())
-    fmt::print("{}: away, or not back at the head yet; what it has of job{} {} is not known\n",
-               shown.name_of(away.host()), away.jobs_size() == 1 ? "" : "s",
-               fmt::join(away.jobs(), ", "));
+  print_unknown(shown, *reply, stdout);
   if (shown.jobs.empty() && reply->away().empty()) fmt::print("nothing runs\n");
-  if (reply->silent_size() != 0) fmt::print(stderr, "some hosts did not answer in time\n");
   co_return 0;
 }
 

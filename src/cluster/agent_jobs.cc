@@ -205,8 +205,8 @@ Result<KeeperSession*> Agent::start_keeper_here() {
   if (options_->keepers_linger) options.linger = path;
   if (options_->use_groups) options.group = group_of_keeper(path);
   TRY(StartedKeeper started, start_keeper(world_, options));
-  keepers_.push_back(
-      std::make_unique<KeeperSession>(std::move(started.stream), std::move(started.process), path));
+  keepers_.push_back(std::make_unique<KeeperSession>(world_, std::move(started.stream),
+                                                     std::move(started.process), path));
   keepers_.back()->start([this] { ring_time(); }, options.speak);
   return keepers_.back().get();
 }
@@ -267,7 +267,8 @@ Task<Result<void>> Agent::end_orphans(std::string keeper) {
   for (int looks = 0; looks < 2; ++looks) {
     processes.reap_orphans();
     std::vector<pid_t> spare;  // the other keepers, also those that were started meanwhile
-    for (const auto& other : keepers_) spare.push_back(other->pid());
+    for (const auto& other : keepers_)
+      if (!other->gone()) spare.push_back(other->pid());
     auto left = processes.descendants(spare);
     if (!left) co_return fail(std::move(left).error());
     const auto members = group ? (*group)->members() : std::vector<pid_t>();
@@ -298,8 +299,8 @@ Task<std::unique_ptr<KeeperSession>> Agent::connect_keeper(std::string path) {
   const Instant patience = world_.clock().now() + kKeeperPatience;
   auto stream = co_await with_deadline(world_.clock(), patience, std::move(connecting));
   if (!stream) co_return nullptr;
-  co_return std::make_unique<KeeperSession>(std::make_unique<KeeperStream>(std::move(*stream)),
-                                            nullptr, path);
+  co_return std::make_unique<KeeperSession>(
+      world_, std::make_unique<KeeperStream>(std::move(*stream)), nullptr, path);
 }
 
 // An agent that cannot look must not go on: it would take what lives for dead, and nobody would own

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cluster/output_spool.h"
+#include "wire/failure.h"
 #include "world/scope.h"
 
 namespace tutti {
@@ -173,7 +174,7 @@ Task<Result<cluster::JobInfo>> ClusterClient::watch_once(
   if (!sent) co_return fail(std::move(sent).error());
   while (true) {
     auto info = co_await stream->recv();
-    if (!info) co_return fail(std::move(info).error());
+    if (!info) co_return fail(wire::as_said(info.error()));
     if (!*info) co_return fail(Code::unavailable, "the head stopped telling of the job");
     listener.on_change(**info);
     if (is_over((*info)->state())) co_return std::move(**info);

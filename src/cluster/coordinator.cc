@@ -23,11 +23,13 @@ bool is_awaited(const job::Role& role) {
   return role.kind() == job::Role::GANG || role.kind() == job::Role::TASK;
 }
 
-// "hang: made no progress for 30.0 s"
+// "hang: made no progress for 30.0 s". What could not be started has a cause that says it all:
+// "start rank 0: folder /data: No such file or directory; not started".
 std::string why_text(const cluster::Row& row) {
   std::string text(error_class_text(row.exit().error()));
-  const bool told = !row.message().empty() && row.exit().error() != job::NOT_STARTED;
-  return told ? fmt::format("{}: {}", text, row.message()) : text;
+  if (row.message().empty()) return text;
+  if (row.exit().error() == job::NOT_STARTED) return fmt::format("{}; {}", row.message(), text);
+  return fmt::format("{}: {}", text, row.message());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "cluster/end_descendants.h"
 #include "cluster/keeper_messages.h"
 #include "cluster/output_readers.h"
+#include "cluster/stop_watch.h"
 
 namespace tutti {
 namespace {
@@ -47,6 +48,8 @@ class Gang {
   Task<void> signal_ranks(int number);
   Task<void> pause();
   Task<void> insist(Duration patience);
+  void kill_keeper(std::string why);
+  Task<void> watch_keeper();
   Task<void> watch_output(OutputReaders& readers);
   Task<void> tell_keeper_to_end();
 
@@ -64,6 +67,7 @@ class Gang {
   bool spawned_ = false;
   bool ending_ = false;
   bool told_shutdown_ = false;
+  std::string killed_because_;  // the keeper, by us
 };
 
 // Chosen by the kernel, and free a moment ago; nobody can promise more to a rank that will bind it.
@@ -138,6 +142,7 @@ Task<GangReport> Gang::run() {
     OutputReaders readers(world_, listener_);
     control.spawn(limit_time());
     control.spawn(obey_signals(readers));
+    control.spawn(watch_keeper());
     world_.processes().sweep_groups();
     auto conversation = co_await converse(readers);
     co_await finish_with_keeper(std::move(conversation));
@@ -305,7 +310,24 @@ Task<void> Gang::pause() {
 // A keeper that does not do what it was told is killed, and its work done by us.
 Task<void> Gang::insist(Duration patience) {
   auto slept = co_await world_.clock().sleep(patience);
-  if (slept) (void)keeper_.process->signal(SIGKILL);
+  if (slept) kill_keeper("did not do what it was told");
+}
+
+// Its ranks may stop it: then nobody would hear of their ends, or end them.
+Task<void> Gang::watch_keeper() {
+  StopWatch watch;
+  auto seen = StopWatch::Seen::going;
+  while (seen != StopWatch::Seen::hopeless) {
+    auto slept = co_await world_.clock().sleep(kKeeperLook);
+    const bool lives = slept && keeper_.process->signal(0);
+    if (!lives) co_return;
+    seen = watch.look(world_.processes(), keeper_.process->pid());
+  }
+  kill_keeper("was stopped again and again");
+}
+
+void Gang::kill_keeper(std::string why) {
+  if (keeper_.process->signal(SIGKILL) && killed_because_.empty()) killed_because_ = std::move(why);
 }
 
 Task<void> Gang::watch_output(OutputReaders& readers) {
@@ -331,9 +353,13 @@ Task<void> Gang::finish_with_keeper(Result<void> conversation) {
   if (told_shutdown_ && exit && exit->signal == 0) co_return;
   const bool broke_off = conversation.error().code() == Code::unavailable;
   const std::string how = exit ? exit->text() : exit.error().text();
-  Error error(Code::unavailable, broke_off ? fmt::format("the keeper (process {}) ended: {}",
-                                                         keeper_.process->pid(), how)
-                                           : conversation.error().text());
+  const std::string what = killed_because_.empty()
+                               ? fmt::format("ended: {}", how)
+                               : fmt::format("{}, and was killed", killed_because_);
+  const bool gone = broke_off || !killed_because_.empty();
+  Error error(Code::unavailable,
+              gone ? fmt::format("the keeper (process {}) {}", keeper_.process->pid(), what)
+                   : conversation.error().text());
   if (!report_.error) report_.error = std::move(error);
   if (ending_) co_return;  // the reason for ending came first
   report_.end = GangEnd::keeper_lost;

@@ -127,7 +127,7 @@ class Head final : public TreeUser, private EventLogReader {
   Task<Result<void>> keep_time();
   Task<void> write_log();
   Task<Result<void>> end_kept(uint64_t job);
-  void add_away(uint64_t job, cluster::PsReply& reply) const;
+  void add_away(uint64_t job, const RangeSet& silent, cluster::PsReply& reply) const;
   void forget_old();
 
   // EventLogReader (head_log.cc).

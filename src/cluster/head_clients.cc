@@ -257,12 +257,13 @@ cluster::StatusReply Head::status(bool brief) const {
   return status;
 }
 
-// Nobody says that a host has nothing because it is not there.
-void Head::add_away(uint64_t wanted, cluster::PsReply& reply) const {
+// Nobody says that a host has nothing because it is not there, or does not answer.
+void Head::add_away(uint64_t wanted, const RangeSet& silent, cluster::PsReply& reply) const {
+  const RangeSet telling = state_.placement.alive().minus(silent);
   std::map<NodeId, cluster::PsReply::Away> away;
   for (const auto& [id, job] : state_.jobs) {
     if (wanted != 0 && wanted != id) continue;
-    for (const NodeId node : HeadState::held_by(*job).minus(state_.placement.alive()).members())
+    for (const NodeId node : HeadState::held_by(*job).minus(telling).members())
       away[node].add_jobs(id);
   }
   for (auto& [node, one] : away) {
@@ -333,7 +334,7 @@ Task<Result<cluster::PsReply>> Head::processes(cluster::PsRequest request) {
   queries_.erase(key);
   if (!woken) co_return fail(woken.error());
   set_pairs(done.missing, done.reply.mutable_silent());
-  add_away(request.job(), done.reply);
+  add_away(request.job(), done.missing, done.reply);
   co_return std::move(done.reply);
 }
 

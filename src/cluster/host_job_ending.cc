@@ -19,13 +19,27 @@ constexpr Duration kReleasePause = 1s;
 
 }  // namespace
 
-// Those who were told to end do not, and what should take their place cannot be started.
+// A keeper that said nothing in all that time is no help. What it has is ended from outside.
+bool HostJob::give_up_keeper() {
+  if (keeper_ == nullptr || keeper_->heard_at() + kEndPatience > world_.clock().now()) return false;
+  keeper_->end_from_outside("it did not answer, and was killed");
+  return true;
+}
+
+// Those who were told to end do not, and what should take their place cannot be started. Who has no
+// number yet is none of them: the keeper has still to say what became of its start.
 void HostJob::give_up_stuck() {
-  std::string stuck;
-  for (const auto& [process, local] : processes_)
-    if (local.stopping && local.phase != Phase::exited)
-      stuck += (stuck.empty() ? "" : ", ") + name_process(world_.processes(), local.pid);
   give_up_at_ = kNever;
+  if (give_up_keeper()) return;
+  std::string stuck;
+  bool unanswered = false;
+  for (const auto& [process, local] : processes_) {
+    if (!local.stopping || local.phase == Phase::exited) continue;
+    unanswered = unanswered || local.pid == 0;
+    if (local.pid == 0) continue;
+    stuck += (stuck.empty() ? "" : ", ") + name_process(world_.processes(), local.pid);
+  }
+  if (stuck.empty() && unanswered) give_up_at_ = world_.clock().now() + kEndPatience;
   if (stuck.empty()) return;
   TUTTI_LOG(error, "cannot be ended", {{"job", job_}, {"processes", stuck}});
   const RangeSet waiting = std::exchange(pending_, {});
@@ -54,6 +68,7 @@ Task<bool> HostJob::wait_for_ends() {
     auto woken = co_await alarm_.until(give_up_at_);
     if (!woken) co_return false;
   }
+  if (!running().empty()) give_up_keeper();
   co_return true;
 }
 

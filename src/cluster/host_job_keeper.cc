@@ -42,6 +42,13 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
   alarm_.ring();
 }
 
+bool HostJob::awaits_keeper() const {
+  const auto leaves = [](const auto& entry) {
+    return entry.second.stopping && entry.second.phase != Phase::exited;
+  };
+  return end_ || adopting_ || !asked_.empty() || std::ranges::any_of(processes_, leaves);
+}
+
 // What the keeper answers now.
 HostJob::Asked HostJob::take_asked() {
   Asked asked = std::move(asked_.front());

@@ -1,5 +1,7 @@
 #include "cluster/keeper_client.h"
 
+#include <csignal>
+
 #include "world/semaphore.h"
 
 namespace tutti {
@@ -18,6 +20,7 @@ Result<StartedKeeper> start_keeper(World& world, const StartKeeperOptions& optio
   constexpr int kStandardError = 2;
   if (options.errors != nullptr) spawn.inherit.push_back({options.errors, kStandardError});
   spawn.new_session = true;
+  spawn.parent_death_signal = SIGCONT;
   auto process = world.processes().spawn(spawn);
   if (!process) return fail(process.error().context("start the keeper"));
   return StartedKeeper{std::move(*process), std::make_unique<KeeperStream>(std::move(pair.ours))};

@@ -35,7 +35,8 @@ struct StartedKeeper {
 };
 
 // It is in a session of its own, out of reach of keys pressed on our terminal. Nothing kills it
-// when we die: it sees the stream's end and cleans up, which a signal would keep it from.
+// when we die: it sees the stream's end and cleans up, which a signal would keep it from. One that
+// somebody has stopped sees nothing: the kernel has it go on then.
 Result<StartedKeeper> start_keeper(World& world, const StartKeeperOptions& options);
 
 struct KeptRank {

@@ -1,17 +1,39 @@
 #include "cluster/keeper_session.h"
 
+#include <csignal>
+
+#include "base/log.h"
 #include "base/queue_mark.h"
 
 namespace tutti {
+namespace {
 
-KeeperSession::KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
-                             std::string path)
-    : stream_(std::move(stream)), process_(std::move(process)), path_(std::move(path)) {}
+// A spare that does not take its rank, or what does not end, holds up a keeper for ten seconds.
+constexpr Duration kWordPatience = 30s;
+// Between looks at one that has a job and of which nothing is expected: it may have been stopped.
+constexpr Duration kIdleLook = 10s;
+// It is no rank's: what is sent to it reaches nobody, and the keeper says so.
+constexpr uint32_t kNobody = UINT32_MAX;
+
+}  // namespace
+
+KeeperSession::KeeperSession(World& world, std::unique_ptr<KeeperStream> stream,
+                             std::unique_ptr<Process> process, std::string path)
+    : world_(world),
+      stream_(std::move(stream)),
+      process_(std::move(process)),
+      path_(std::move(path)),
+      heard_at_(world.clock().now()) {
+  // It may be stopped, and not say so itself.
+  const auto other = stream_->stream().peer_credentials();
+  if (other) pid_ = other->pid;
+}
 
 void KeeperSession::start(std::function<void()> over, uint32_t highest) {
   over_ = std::move(over);
   strands_.spawn(say_hello(highest));
   stream_->stream().serve(*this, strands_, nullptr);
+  look_closely();
 }
 
 Task<void> KeeperSession::say_hello(uint32_t highest) {
@@ -34,6 +56,9 @@ void KeeperSession::send(KeeperMessage kind, const google::protobuf::MessageLite
     encode_keeper_frame(KeeperMessage::reset, keeper::Reset(), 0, outbox_);
   }
   if (kind == KeeperMessage::spawn) ++spawns_;
+  if (kind == KeeperMessage::signal) ++signals_;
+  if (kind == KeeperMessage::shutdown) is_leaving_ = true;
+  if (kind != KeeperMessage::acknowledge) look_closely();
   encode_keeper_frame(kind, message, 0, outbox_);
   TUTTI_QUEUE("keeper session: bytes that wait for a keeper", outbox_.size(),
               kMaxKeeperOutbox + kMaxKeeperMessage);
@@ -51,7 +76,7 @@ Task<void> KeeperSession::write_out() {
 }
 
 Task<void> KeeperSession::give_up() {
-  if (!gone_) end(Error(Code::exhausted, "it does not read what it is told"));
+  if (!gone_) end_from_outside("it did not read what it was told, and was killed");
   co_return;
 }
 
@@ -93,7 +118,9 @@ void KeeperSession::take_first(const KeeperFrame& frame) {
 }
 
 void KeeperSession::take(KeeperFrame frame) {
+  heard_at_ = world_.clock().now();
   if (version_ == 0) return take_first(frame);
+  if (frame.kind == KeeperMessage::signalled) ++signals_heard_;
   if (is_resetting_) {
     if (frame.kind == KeeperMessage::done) is_resetting_ = false;
     // It was empty, and cannot be emptied: no job can rely on it.
@@ -107,8 +134,63 @@ void KeeperSession::take(KeeperFrame frame) {
   if (user_ != nullptr) user_->on_keeper_frame(std::move(frame));
 }
 
+bool KeeperSession::is_awaited() const {
+  return version_ == 0 || is_resetting_ || is_leaving_ || signals_heard_ < word_ ||
+         (user_ != nullptr && user_->awaits_keeper());
+}
+
+void KeeperSession::look_closely() {
+  if (std::exchange(looks_closely_, true)) return;
+  world_.clock().arm(looking_, world_.clock().now() + kKeeperLook);
+}
+
+void KeeperSession::look() {
+  looks_closely_ = false;
+  // Of one that has ended we hear by its stream; its number may be another's by then.
+  if (gone_ || (process_ != nullptr && !process_->signal(0))) return;
+  const Instant now = world_.clock().now();
+  const StopWatch::Seen seen = stop_watch_.look(world_.processes(), pid());
+  if (seen == StopWatch::Seen::hopeless)
+    return end_from_outside("it was stopped again and again, and was killed");
+  if (seen == StopWatch::Seen::woken) {
+    TUTTI_LOG(warn, "a keeper was stopped; it goes on", {{"keeper", path_}, {"pid", pid()}});
+    look_closely();
+  }
+  if (is_awaited()) return ask_for_a_word();
+  if (!looking_.armed() && user_ != nullptr) world_.clock().arm(looking_, now + kIdleLook);
+}
+
+// It answers in turn, so what it is busy with is over by then.
+void KeeperSession::ask_for_a_word() {
+  const Instant now = world_.clock().now();
+  look_closely();
+  if (signals_heard_ >= word_) {
+    keeper::Signal nothing;
+    nothing.add_ranks(kNobody);
+    word_at_ = now;
+    send(KeeperMessage::signal, nothing);
+    word_ = signals_;
+  } else if (now - std::max(word_at_, heard_at_) >= kWordPatience) {
+    end_from_outside("it did not answer, and was killed");
+  }
+}
+
+void KeeperSession::end_from_outside(const std::string& why) {
+  if (gone_) return;
+  TUTTI_LOG(error, "a keeper is ended from outside",
+            {{"keeper", path_}, {"pid", pid()}, {"why", why}});
+  Processes& processes = world_.processes();
+  if (process_ != nullptr) {
+    (void)process_->signal(SIGKILL);
+  } else if (pid_ > 1 && pid_ != processes.own_pid()) {
+    (void)processes.signal(pid_, SIGKILL);
+  }
+  end(Error(Code::unavailable, why));
+}
+
 void KeeperSession::end(const Error& why) {
   gone_ = true;
+  world_.clock().disarm(looking_);
   strands_.cancel();
   if (user_ != nullptr) std::exchange(user_, nullptr)->on_keeper_gone(why);
   if (over_) over_();

@@ -1,6 +1,10 @@
 // An agent's conversation with one of its keepers, for as long as either lives. Frames are put in
 // line and written by a strand that lives only while there is something to write; what comes is
 // given to the job that has the keeper at the time.
+//
+// While something is expected of the keeper it is looked at once a second, and asked for a word.
+// One that was stopped has to go on; one that is kept from its work, or says nothing for long, is
+// ended from outside with all that it has.
 #pragma once
 
 #include <functional>
@@ -9,7 +13,10 @@
 
 #include "cluster/keeper_client.h"
 #include "cluster/keeper_messages.h"
+#include "cluster/stop_watch.h"
 #include "world/scope.h"
+#include "world/timer.h"
+#include "world/world.h"
 
 namespace tutti {
 
@@ -23,6 +30,8 @@ class KeeperUser {
  public:
   virtual void on_keeper_frame(KeeperFrame frame) = 0;
   virtual void on_keeper_gone(const Error& why) = 0;
+  // Whether the keeper owes an answer, or an end.
+  virtual bool awaits_keeper() const { return false; }
 
  protected:
   ~KeeperUser() = default;
@@ -31,8 +40,8 @@ class KeeperUser {
 class KeeperSession final : private ByteTaker {
  public:
   // A keeper that was started, or one whose socket was connected to; `path` is that socket.
-  KeeperSession(std::unique_ptr<KeeperStream> stream, std::unique_ptr<Process> process,
-                std::string path);
+  KeeperSession(World& world, std::unique_ptr<KeeperStream> stream,
+                std::unique_ptr<Process> process, std::string path);
 
   // Says hello; the welcome is kept to itself. Until it comes nothing else is sent: a keeper that
   // does not listen yet could not be found by the agent after us, and must not start anything.
@@ -52,11 +61,17 @@ class KeeperSession final : private ByteTaker {
   const std::string& path() const { return path_; }
   pid_t pid() const { return process_ != nullptr ? process_->pid() : pid_; }
   bool gone() const { return gone_; }
+  // Since when it may have been dead without our noticing. One that lives is heard once a second,
+  // while something is expected of it; what it does in between takes it seconds at most.
+  Instant heard_at() const { return heard_at_; }
+  // It does not do its work, and is killed. Its user ends what it leaves, as of any that is gone.
+  void end_from_outside(const std::string& why);
   // Nothing of it runs any more; then it may be destroyed.
   bool over() const { return strands_.size() == 0; }
   // Breaks the conversation off; the keeper lingers.
   void leave() {
     gone_ = true;
+    world_.clock().disarm(looking_);
     strands_.cancel();
   }
   Scope& strands() { return strands_; }
@@ -70,22 +85,45 @@ class KeeperSession final : private ByteTaker {
   Task<void> say_hello(uint32_t highest);
   Task<void> write_out();
   void end(const Error& why);
+  bool is_awaited() const;
+  void look_closely();
+  void look();
+  void ask_for_a_word();
 
+  class Looking final : public Timer {
+   public:
+    explicit Looking(KeeperSession& session) : session_(session) {}
+
+   private:
+    void fire() override { session_.look(); }
+    KeeperSession& session_;
+  };
+
+  World& world_;
   std::unique_ptr<KeeperStream> stream_;
   std::unique_ptr<Process> process_;
   std::string path_;
   std::string outbox_;
   uint32_t version_ = 0;  // 0: it has not said welcome yet
-  pid_t pid_ = 0;         // as it says itself
+  pid_t pid_ = 0;         // of one that we have not started
   KeeperUser* user_ = nullptr;
   std::function<void()> over_;
   uint64_t expected_job_ = 0;
   uint64_t spawns_ = 0;
   uint64_t empty_after_ = 0;
+  uint64_t signals_ = 0;        // that it was sent; each is answered
+  uint64_t signals_heard_ = 0;  // of these
+  uint64_t word_ = 0;           // the last that only asks for a word, among them
+  Instant word_at_{};
+  Instant heard_at_{};
+  StopWatch stop_watch_;
+  Looking looking_{*this};
+  bool looks_closely_ = false;
   bool must_reset_ = false;
   bool is_resetting_ = false;  // by ourselves: what comes until it is answered is of the job before
   bool is_writing_ = true;     // until the keeper has answered, nothing is written but hello
   bool is_deaf_ = false;
+  bool is_leaving_ = false;  // it was told to
   bool gone_ = false;
   Scope strands_{Scope::Root{}};
 };

@@ -13,6 +13,8 @@ struct Owner final : KeeperUser {
   std::string gone;
   void on_keeper_frame(KeeperFrame) override {}
   void on_keeper_gone(const Error& why) override { gone = why.text(); }
+  bool awaits_keeper() const override { return awaits; }
+  bool awaits = false;
 };
 
 struct Meeting {
@@ -27,7 +29,7 @@ Task<Result<void>> meet(SimHost& host, Meeting& meeting) {
   CO_TRY(auto stream, co_await host.network().connect(address));
   CO_TRY(meeting.deaf, co_await listener->accept());
   meeting.session = std::make_unique<KeeperSession>(
-      std::make_unique<KeeperStream>(std::move(stream)), nullptr, kPath);
+      host, std::make_unique<KeeperStream>(std::move(stream)), nullptr, kPath);
   meeting.session->set_user(&meeting.owner);
   meeting.session->start([] {});
   co_return {};
@@ -51,8 +53,78 @@ TEST_CASE("what waits for a keeper that does not read is bounded, and then it is
   CHECK_FALSE(meeting.session->gone());
   sim.run_for(1s);
   CHECK(meeting.session->gone());
-  CHECK(meeting.owner.gone.find("does not read") != std::string::npos);
+  CHECK(meeting.owner.gone.find("did not read") != std::string::npos);
   CHECK(meeting.session->over());
+}
+
+// Speaks until it is told to be quiet.
+Task<void> speak(KeeperStream& stream, const bool& quiet) {
+  while (true) {
+    auto frame = co_await stream.receive();
+    if (!frame) co_return;
+    if (quiet) continue;
+    if (frame->kind == KeeperMessage::hello) {
+      keeper::Welcome welcome;
+      welcome.set_version(kHighestKeeperVersion);
+      (void)co_await stream.send(KeeperMessage::welcome, welcome);
+    } else if (frame->kind == KeeperMessage::signal) {
+      const keeper::Signalled signalled;
+      (void)co_await stream.send(KeeperMessage::signalled, signalled);
+    }
+  }
+}
+
+struct Speaker {
+  bool quiet = false;
+  std::unique_ptr<KeeperStream> stream;
+};
+
+// After half a second, a session with a keeper that answers.
+void begin(Simulator& sim, Meeting& meeting, Speaker& keeper) {
+  sim.set_program([&](SimHost& host) { return meet(host, meeting); });
+  sim.start_all();
+  sim.run_for(500ms);
+  REQUIRE(meeting.session != nullptr);
+  keeper.stream = std::make_unique<KeeperStream>(std::move(meeting.deaf));
+  sim.host(0).scope().spawn(speak(*keeper.stream, keeper.quiet));
+}
+
+void end(Simulator& sim, Meeting& meeting) {
+  meeting.session->leave();
+  sim.run_for(1s);
+  meeting.session.reset();
+  sim.run_for(1s);
+}
+
+TEST_CASE("a keeper that owes an answer and says nothing for long is ended from outside") {
+  Simulator sim({.hosts = 1});
+  Speaker keeper;
+  Meeting meeting;
+  begin(sim, meeting, keeper);
+  meeting.owner.awaits = true;
+  meeting.session->send(KeeperMessage::spawn, keeper::Spawn());
+  sim.run_for(1h);
+  CHECK_FALSE(meeting.session->gone());  // it takes its time, but it is there
+  CHECK(meeting.session->heard_at() + 2s > sim.clock().now());
+  keeper.quiet = true;
+  sim.run_for(25s);
+  CHECK_FALSE(meeting.session->gone());
+  sim.run_for(10s);
+  CHECK(meeting.session->gone());
+  CHECK(meeting.owner.gone.find("did not answer, and was killed") != std::string::npos);
+  end(sim, meeting);
+}
+
+TEST_CASE("a keeper of which nothing is expected may be quiet") {
+  Simulator sim({.hosts = 1});
+  Speaker keeper;
+  Meeting meeting;
+  begin(sim, meeting, keeper);
+  sim.run_for(5s);
+  keeper.quiet = true;
+  sim.run_for(1h);
+  CHECK_FALSE(meeting.session->gone());
+  end(sim, meeting);
 }
 
 }  // namespace

@@ -248,6 +248,8 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
   }
   tell_others(report, options, text);
   tell_ended(report, ended, options, text);
+  const bool in_headline = report.end == GangEnd::output_lost || report.end == GangEnd::keeper_lost;
+  if (report.error && !in_headline) text.detail("trouble:", report.error->text());
   if (report.output == OutputEnd::held)
     text.detail("output:", "not all of it: somebody outside of the gang holds on to it");
   if (report.output == OutputEnd::not_taken)

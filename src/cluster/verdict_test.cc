@@ -153,6 +153,13 @@ TEST_CASE("what could not be ended is told however the gang ended") {
   }
 }
 
+TEST_CASE("a keeper that had to be killed is told of, whatever the run ended for") {
+  Case late(GangEnd::timed_out, {ended({}, 1)});
+  late.report.error = Error(Code::unavailable, "the keeper was stopped again and again");
+  CHECK(late.text().find("  trouble: the keeper was stopped again and again\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("a command that cannot be run has the exit code of shells") {
   Case missing(GangEnd::not_started, {RankReport{}});
   missing.report.error = Error(Code::not_found, "nope: no such command");

@@ -21,6 +21,14 @@ Code code_of(uint32_t code) {
   if (code > static_cast<uint32_t>(Code::internal)) return Code::internal;
   return static_cast<Code>(code) == Code::cancelled ? Code::unavailable : static_cast<Code>(code);
 }
+// As calls that failed are named.
+bool names_call(const std::string& context) {
+  return context.starts_with("calling ") || context.starts_with("streaming ");
+}
+bool is_verdict(Code code) {
+  return code == Code::invalid || code == Code::not_found || code == Code::exists ||
+         code == Code::denied || code == Code::exhausted || code == Code::unsupported;
+}
 }  // namespace
 
 std::string encode_failure(const Error& error) {
@@ -42,6 +50,17 @@ Result<Error> decode_failure(Bytes payload) {
   for (size_t i = 0; i < contexts; ++i)
     error = error.context(failure.contexts(static_cast<int>(i)).substr(0, kMaxContext));
   return error;
+}
+
+Error as_said(const Error& error) {
+  const auto& contexts = error.contexts();
+  const size_t count = contexts.size();
+  if (count < 2 || !is_verdict(error.code()) || !names_call(contexts[count - 1]) ||
+      !contexts[count - 2].starts_with("from "))
+    return error;
+  Error said(error.code(), error.message());
+  for (size_t i = 0; i + 2 < count; ++i) said = said.context(contexts[i]);
+  return said;
 }
 
 }  // namespace tutti::wire

@@ -47,5 +47,17 @@ TEST_CASE("a failure of many contexts and long texts is cut, whoever made it") {
   CHECK(encode_failure(error).size() <= kMaxInlineMessage);
 }
 
+TEST_CASE("what was refused is said as it was, and how a call failed on its way stays") {
+  const Error refused = Error(Code::not_found, "no job 9").context("look for it");
+  const Error came = refused.context("from the head").context("calling head.kill of the head");
+  CHECK(as_said(came).text() == "look for it: no job 9");
+  CHECK(as_said(came).code() == Code::not_found);
+  const Error away = Error(Code::unavailable, "it ends").context("from the head");
+  CHECK(as_said(away.context("calling head.kill of the head")).text() ==
+        "calling head.kill of the head: from the head: it ends");
+  const Error late = Error(Code::not_found, "no such socket").context("calling head.kill");
+  CHECK(as_said(late).text() == "calling head.kill: no such socket");
+}
+
 }  // namespace
 }  // namespace tutti::wire
