@@ -1,5 +1,7 @@
 // Generated kernels beside the interpreter: reductions of every kind of number, angles far from 0,
 // and models at random.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -34,8 +36,10 @@ std::vector<Array> execute(const Graph& graph, const std::vector<Array>& inputs,
 
 // Alone and with what comes before in one kernel, over rows, columns, both and all.
 std::string reductions_of(const std::string& type) {
-  std::string ops = "%two = constant() {value=2.0} : " + type +
-                    "[m=3, n=37, k=5] %y = sub(%x, %two) %s = sign(%y) %z = abs(%s)\n";
+  std::string ops = fmt::format(
+      "%two = constant() {{value=2.0}} : {}[m=3, n=37, k=5] %y = sub(%x, %two) %s = sign(%y) "
+      "%z = abs(%s)\n",
+      type);
   std::string outputs = "%s as \"sign\", %z as \"abs\"";
   int made = 0;
   for (const std::string dims :
@@ -43,10 +47,10 @@ std::string reductions_of(const std::string& type) {
     for (const std::string op : {"sum", "reduce_max"})
       for (const std::string of : {"x", "y"}) {
         const std::string name = "r" + std::to_string(made++);
-        ops += "%" + name + " = " + op + "(%" + of + ") {dims=[" + dims + "]}\n";
-        outputs += ", %" + name + " as \"" + name + "\"";
+        ops += fmt::format("%{} = {}(%{}) {{dims=[{}]}}\n", name, op, of, dims);
+        outputs += fmt::format(", %{0} as \"{0}\"", name);
       }
-  return "graph g(%x: " + type + "[m=3, n=37, k=5]) { " + ops + " return " + outputs + " }";
+  return fmt::format("graph g(%x: {}[m=3, n=37, k=5]) {{ {} return {} }}", type, ops, outputs);
 }
 
 }  // namespace
@@ -69,8 +73,8 @@ TEST_CASE("sums and maxima of every kind of number are compiled") {
 TEST_CASE("whole numbers are divided in every lane, and by 0 give 0") {
   for (const std::string type : {"i32", "i64", "u32", "u8"}) {
     CAPTURE(type);
-    const Graph graph = graph_of("graph g(%x: " + type + "[n=37], %d: " + type + "[n=37]) { " +
-                                 "%y = div(%x, %d) return %y as \"y\" }");
+    const Graph graph = graph_of(fmt::format(
+        R"(graph g(%x: {0}[n=37], %d: {0}[n=37]) {{ %y = div(%x, %d) return %y as "y" }})", type));
     std::vector<Array> inputs = inputs_of(graph);
     for (double& x : inputs[0].values) x = x * 50 + 7;
     if (type[0] == 'i')

@@ -77,8 +77,10 @@ TEST_CASE("sums and maxima over dimensions that do not lie together are programs
       for (const std::string type : {"f32", "i32", "bf16"}) {
         CAPTURE(op);
         CAPTURE(dims);
-        check_program(graph_of("graph g(%x: " + type + "[a=3, b=4, one=1, c=5, d=2]) { %y = " + op +
-                               "(%x) {dims=[" + dims + "]} return %y as \"y\" }"));
+        check_program(graph_of(fmt::format(
+            R"(graph g(%x: {}[a=3, b=4, one=1, c=5, d=2]) {{
+              %y = {}(%x) {{dims=[{}]}} return %y as "y" }})",
+            type, op, dims)));
       }
 }
 
