@@ -3,9 +3,11 @@
 #include <charconv>
 #include <csignal>
 
+#include "cluster/exchange_wire.h"
 #include "cluster/job_defaults.h"
 #include "cluster/job_layout.h"
 #include "cluster/keeper.h"
+#include "sims/impostor.h"
 #include "sims/spare_program.h"
 #include "world/sim/process.h"
 #include "world/sim/process_table.h"
@@ -36,11 +38,17 @@ Life life_of(const SimProcess& process) {
 // Stands in the ledger while the worker lives, however it ends.
 class ClusterStage::Worker {
  public:
-  Worker(ClusterStage& stage, SimHost& host, Life life) : stage_(stage), host_(host), life_(life) {
+  Worker(ClusterStage& stage, SimProcess& process, Life life)
+      : stage_(stage), host_(process.host()), life_(life) {
     ++stage_.lives_;
     if (!stage_.keep_lives_) return;
     stage_.exits_.began(life_, host_.index(), host_.boots());
     stage_.alive_.insert(life_);
+    uint64_t& newest = stage_.newest_[{life_.job, life_.process}];
+    const Life old{life_.job, life_.process, std::exchange(newest, std::max(newest, life_.epoch))};
+    if (old.epoch == 0 || old.epoch >= life_.epoch) return;
+    std::string exchange(process.variable(kExchangeVariable));
+    host_.scope().spawn(publish_from_old_epoch(host_, old, std::move(exchange)));
   }
   ~Worker() {
     if (!stage_.keep_lives_) return;
@@ -158,7 +166,7 @@ Task<int> ClusterStage::keeper_program(SimProcess& process) {
 
 Task<int> ClusterStage::live(SimProcess& process, Life life, const Program& program) {
   const Listed listed(*this, process);
-  Worker worker(*this, process.host(), life);
+  Worker worker(*this, process, life);
   const int code = co_await program(process);
   if (!process.dying()) worker.returns(code);
   co_return code;
@@ -181,7 +189,7 @@ Task<int> ClusterStage::python_program(SimProcess& process) {
 // A worker's life, in one frame: there may be a million of them.
 Task<int> ClusterStage::live_and_work(SimProcess& process) {
   const Listed listed(*this, process);
-  Worker worker(*this, process.host(), life_of(process));
+  Worker worker(*this, process, life_of(process));
   const Duration work(static_cast<int64_t>(number_of(process.variable("WORK_NS"))));
   auto slept = co_await process.clock().sleep(work);
   const int code = slept ? static_cast<int>(number_of(process.variable("EXIT_CODE"))) : 1;
@@ -228,14 +236,12 @@ Task<Result<void>> ClusterStage::run_init(SimHost& host) {
     agent_pids_[host.index()] = (*process)->pid();
     auto exit = co_await (*process)->wait();
     if (!exit) co_return fail(std::move(exit).error());
-    auto slept = co_await host.clock().sleep(kRespawnPause);
+    const auto away = away_until_.find(host.index());
+    Duration pause = kRespawnPause;
+    if (away != away_until_.end()) pause = std::max(pause, away->second - sim_.clock().now());
+    auto slept = co_await host.clock().sleep(pause);
     if (!slept) co_return slept;
   }
-}
-
-void ClusterStage::kill_agent(uint32_t host) {
-  if (sim_.host(host).up() && agent_pids_[host] != 0)
-    (void)sim_.host(host).process_table().signal(agent_pids_[host], SIGKILL);
 }
 
 Task<Result<void>> ClusterStage::run_head(SimHost& host) {

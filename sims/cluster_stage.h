@@ -18,6 +18,9 @@
 
 namespace tutti::sims {
 
+// From the last fault on (docs/tree.md).
+constexpr Duration kTreeHeals = 8s;
+
 struct SubmittedJob {
   std::string key;
   job::Spec spec;
@@ -52,6 +55,9 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   SubmittedJob& submit(job::Spec spec);
   // Asks the head, on its host. False when it died meanwhile, or refused.
   Task<bool> kill(cluster::KillRequest request);
+  // After the last fault: until every host hangs in the tree and the head knows all of them, within
+  // kTreeHeals.
+  Task<Result<void>> whole_again();
   // Until every job is over.
   Task<Result<void>> all_over(Duration patience);
   // What must hold at the end: nothing runs, all is known, the tree is whole.
@@ -61,6 +67,8 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::string describe(const SubmittedJob& job);
 
   void kill_agent(uint32_t host);
+  // The agent says that it will be back, ends, and is started again so much later.
+  Task<Result<void>> leave(uint32_t host, Duration time);
   Head* head() { return head_; }
   Agent* agent(uint32_t host) { return agents_[host]; }
   size_t workers() const { return alive_.size(); }
@@ -88,6 +96,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Task<int> live(SimProcess& process, Life life, const Program& program);
   static Task<int> work(SimProcess& process);
   Task<int> live_and_work(SimProcess& process);
+  bool is_whole() const;
   void check_exits();
   Task<Result<void>> client(SimHost& host, Head& head);
   static Task<void> ask_to_kill(Head& head, cluster::KillRequest request,
@@ -103,7 +112,9 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Scope* head_strands_ = nullptr;  // while there is a head
   std::vector<Agent*> agents_;
   std::vector<pid_t> agent_pids_;
+  std::map<uint32_t, Instant> away_until_;
   std::multiset<Life> alive_;
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> newest_;  // epochs of jobs' processes
   ExitLedger exits_;
   std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number
   uint64_t lives_ = 0;

@@ -11,15 +11,14 @@ namespace tutti::sims {
 
 namespace {
 
-constexpr const Scenario* kScenarios[] = {&kEcho,          &kDisk,          &kEventLog,
-                                          &kHeartbeat,     &kTree,          &kLaunch,
-                                          &kLaunchDeaths,  &kRackLoss,      &kPartition,
-                                          &kHeadCrash,     &kHeadCrashes,   &kCoordinatorLoss,
-                                          &kAgentRestarts, &kSlowHosts,     &kThunderingRestart,
-                                          &kReplays,       &kExchange,      &kSpares,
-                                          &kScale,         &kTurnaround,    &kServices,
-                                          &kStuck,         &kWirePartition, &kWireSlowReader,
-                                          &kWireReset,     &kFabric,        &kFabricTcp};
+constexpr const Scenario* kScenarios[] = {
+    &kEcho,           &kDisk,        &kEventLog,     &kHeartbeat,
+    &kTree,           &kLaunch,      &kLaunchDeaths, &kRackLoss,
+    &kPartition,      &kHeadCrash,   &kHeadCrashes,  &kCoordinatorLoss,
+    &kAgentRestarts,  &kAgentLeaves, &kSlowHosts,    &kThunderingRestart,
+    &kReplays,        &kExchange,    &kSpares,       &kScale,
+    &kTurnaround,     &kServices,    &kStuck,        &kWirePartition,
+    &kWireSlowReader, &kWireReset,   &kFabric,       &kFabricTcp};
 
 constexpr size_t kNotesShown = 20;
 constexpr size_t kEventsShown = 12;

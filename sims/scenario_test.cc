@@ -68,6 +68,31 @@ TEST_CASE("every scenario holds without faults, and is found by its name") {
         "there is no scenario 'ecko'; did you mean 'echo'?");
 }
 
+double figure_of(const Outcome& outcome, std::string_view name) {
+  const auto found = std::ranges::find(outcome.figures, name, &Figure::name);
+  REQUIRE(found != outcome.figures.end());
+  return found->value;
+}
+
+Outcome run_with(const char* name, uint32_t hosts, std::map<std::string, double> settings) {
+  SimulatorOptions options{.seed = 1, .hosts = hosts, .settings = std::move(settings)};
+  return run_scenario(**find_scenario(name), std::move(options), 20s);
+}
+
+TEST_CASE("a launch gets over a head that dies at any step of it") {
+  const Outcome whole = run_with("head-crash", 20, {{"step", 0}});
+  CHECK(whole.error.empty());
+  const auto steps = static_cast<uint64_t>(figure_of(whole, "launch_steps"));
+  REQUIRE(steps > 5);
+  uint64_t within = 0;
+  for (uint64_t step = 1; step <= steps; ++step) {
+    const Outcome outcome = run_with("head-crash", 20, {{"step", static_cast<double>(step)}});
+    CHECK_MESSAGE(outcome.error.empty(), "step " << step << ": " << outcome.error);
+    within += figure_of(outcome, "crashed_while_launching") != 0 ? 1 : 0;
+  }
+  CHECK(within + 1 >= steps);  // with the last step it runs
+}
+
 TEST_CASE("directives, ends and appointments of old epochs are refused, and reported") {
   std::set<std::string> told;
   set_log_sink([&](LogLevel, std::string_view line) {

@@ -18,6 +18,7 @@ extern const Scenario kHeadCrash;
 extern const Scenario kHeadCrashes;
 extern const Scenario kCoordinatorLoss;
 extern const Scenario kAgentRestarts;
+extern const Scenario kAgentLeaves;
 extern const Scenario kSlowHosts;
 extern const Scenario kThunderingRestart;
 extern const Scenario kReplays;

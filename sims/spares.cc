@@ -56,6 +56,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
   troubles.spawn(trouble(*stage, random));
   if (!calm) CO_TRY_DO(co_await suffer(sim, length));
   CO_TRY_DO(co_await troubles.join());
+  CO_TRY_DO(co_await stage->whole_again());
   CO_TRY_DO(co_await stage->all_over(kPatience));
   if (sim.failure()) co_return {};
   CO_TRY_DO(co_await sim.clock().sleep(kSettling));

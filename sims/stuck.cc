@@ -59,6 +59,7 @@ Task<Result<void>> run(Simulator& sim, Duration length) {
               stage->describe(job));
   Scope killing;
   killing.spawn(kill_until_over(*stage, job));
+  CO_TRY_DO(co_await stage->whole_again());
   CO_TRY_DO(co_await stage->all_over(kPatience));
   killing.cancel();
   (void)co_await killing.join();

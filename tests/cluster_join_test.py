@@ -2,14 +2,19 @@
 
 import re
 import shutil
+import time
 
 from cluster_tools import Cluster
 from run_tools import wait_until
 
 
-def alive(cluster: Cluster, name: str) -> bool:
+def host_of(cluster: Cluster, name: str) -> dict:
     hosts = cluster.head.json("status")["hosts"]
-    return next(host["alive"] for host in hosts if host["name"] == name)
+    return next(host for host in hosts if host["name"] == name)
+
+
+def alive(cluster: Cluster, name: str) -> bool:
+    return host_of(cluster, name)["alive"]
 
 
 def test_a_machine_that_joined_runs_ranks_and_may_run_jobs(cluster: Cluster) -> None:
@@ -39,6 +44,33 @@ def test_a_machine_that_leaves_is_lost_and_comes_back_with_up(cluster: Cluster) 
     wait_until(lambda: not alive(cluster, "two"), "two is lost")
     two.well("up")
     assert alive(cluster, "two")
+
+
+def test_an_agent_that_is_away_as_it_said_costs_no_process(cluster: Cluster) -> None:
+    two = cluster.join("two", 8)
+    head = cluster.head
+    job = head.submit("sleep 1000", "-n", "12")
+    head.wait_for(job, "running")
+
+    def pids() -> list[int]:
+        return sorted(process["pid"] for process in head.json("ps", str(job)))
+
+    wait_until(lambda: len(pids()) == 12, "all ranks are told")
+    before = pids()
+    two.well("down", "--keep-jobs")
+    wait_until(lambda: host_of(cluster, "two")["away"], "two is away")
+    assert not alive(cluster, "two")
+    assert "its agent said that it comes back" in head.well("status")
+    # Far longer than the dead are waited for.
+    time.sleep(4)
+    assert head.job(job)["state"] == "running"
+    two.well("up")
+    assert alive(cluster, "two")
+    assert not host_of(cluster, "two")["away"]
+    wait_until(lambda: len(pids()) == 12, "all ranks are told again")
+    assert pids() == before
+    assert head.job(job)["restarts"] == 0
+    head.well("kill", str(job))
 
 
 def test_a_token_is_good_once(cluster: Cluster) -> None:

@@ -100,6 +100,7 @@ class Host:
     name: str
     address: str
     alive: bool
+    away: bool  # its agent said that it comes back; what runs there goes on
     slots: int
     free: int
     version: str

@@ -26,6 +26,15 @@ Task<Result<void>> serve_users(Event& started, AgentApi& api, Listener& here, Li
   co_return co_await serving.join();
 }
 
+Task<Result<void>> leave_when_told(DaemonContext& context, Event& started, Agent& agent) {
+  CO_TRY_DO(co_await started.wait());
+  context.announces = true;
+  CO_TRY_DO(co_await context.leaving.wait());
+  co_await agent.announce_leave();
+  context.announced.set();
+  co_return {};
+}
+
 AgentPlace agent_place(const Machine& machine, const wire::Identity& identity,
                        const Address& listen, const Address& api) {
   AgentPlace place;
@@ -111,6 +120,7 @@ Task<Result<void>> body(DaemonContext& context) {
   strands.spawn(agent.run());
   strands.spawn(keep_renewed(context, *credential));
   strands.spawn(serve_users(started, api, **here, **anywhere));
+  strands.spawn(leave_when_told(context, started, agent));
   co_return co_await strands.join();
 }
 

@@ -22,9 +22,22 @@ namespace {
 
 constexpr Duration kAgentPatience = 10s;
 
-Task<void> cancel_on_signal(Signals& signals, Scope& scope) {
+// More than an agent takes for it.
+constexpr Duration kAnnouncePatience = 5s;
+
+Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
+
+Task<void> cancel_on_signal(DaemonContext& context, Signals& signals, Scope& scope) {
   auto number = co_await signals.next();
-  if (number) scope.cancel();
+  if (!number) co_return;
+  if (*number == kLeaveForAWhile && context.announces) {
+    context.leaving.set();
+    const Instant patience = context.world.clock().now() + kAnnouncePatience;
+    Task<Result<void>> announced = wait_for(context.announced);
+    auto waited = co_await with_deadline(context.world.clock(), patience, std::move(announced));
+    static_cast<void>(waited);
+  }
+  scope.cancel();
 }
 
 Task<Result<void>> run_until_signal(DaemonContext& context, Signals& signals,
@@ -36,7 +49,7 @@ Task<Result<void>> run_until_signal(DaemonContext& context, Signals& signals,
   context.machine = std::move(*machine);
   Scope running;
   Scope waiting;
-  waiting.spawn(cancel_on_signal(signals, running));
+  waiting.spawn(cancel_on_signal(context, signals, running));
   running.spawn(body(context));
   auto ran = co_await running.join();
   waiting.cancel();
@@ -53,9 +66,10 @@ Result<void> run_program(std::string_view program, Task<Result<void>> (*body)(Da
   auto pid_file = PidFile::take(home.pid_file(program));
   if (!pid_file) return fail(pid_file.error().context(fmt::format("be the {} here", program)));
   RealWorld world({.spin = 0s});
-  constexpr int kNumbers[] = {SIGTERM, SIGINT};
+  constexpr int kNumbers[] = {SIGTERM, SIGINT, kLeaveForAWhile};
   TRY(auto signals, Signals::create(world.loop(), kNumbers));
-  DaemonContext context{world, std::move(home), {}, embedded};
+  DaemonContext context{
+      .world = world, .home = std::move(home), .machine = {}, .embedded = embedded};
   auto ran = world.run(run_until_signal(context, *signals, body));
   // Of those who are gone with a run, the head leaves last, and takes the folder with it.
   if (!embedded || program != "head") return ran;

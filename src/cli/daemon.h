@@ -1,6 +1,7 @@
 // What the programs that run in the background have in common.
 #pragma once
 
+#include <csignal>
 #include <string_view>
 
 #include "cli/home.h"
@@ -8,6 +9,7 @@
 #include "wire/certificates.h"
 #include "wire/seals.h"
 #include "world/real/real_world.h"
+#include "world/semaphore.h"
 
 namespace tutti::cli {
 
@@ -22,10 +24,18 @@ struct DaemonContext {
   Home home;
   Machine machine;
   bool embedded = false;  // of a `tutti run` without a cluster, and gone with it
+  // Of a program that says so before it ends for a while: whether it does, that it shall, and that
+  // it has.
+  bool announces = false;
+  Event leaving;
+  Event announced;
 };
 
-// Runs it until SIGTERM or SIGINT, which cancel it. `program` is "head" or "agent": it takes its
-// pid file, and is what people are told it is. Gives the exit code.
+// Ends for a while: others are told that it will be back.
+constexpr int kLeaveForAWhile = SIGUSR1;
+
+// Runs it until SIGTERM, SIGINT or kLeaveForAWhile, which cancel it. `program` is "head" or
+// "agent": it takes its pid file, and is what people are told it is. Gives the exit code.
 int run_daemon(std::string_view program, int argc, char** argv,
                Task<Result<void>> (*body)(DaemonContext& context));
 

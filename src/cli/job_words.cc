@@ -41,6 +41,7 @@ Json status_json(const cluster::StatusReply& status, const std::string& head) {
                      {"name", host.name()},
                      {"address", host.address()},
                      {"alive", host.alive()},
+                     {"away", host.away_for_ns() != 0},
                      {"slots", host.slots()},
                      {"free", host.free()},
                      {"version", host.version()},

@@ -13,6 +13,11 @@
 namespace tutti::cli {
 namespace {
 
+std::string state_of(const cluster::HostStatus& host) {
+  if (host.alive()) return "alive";
+  return host.away_for_ns() != 0 ? "away" : "lost";
+}
+
 void print_status(const cluster::StatusReply& status, const Machine& machine, int64_t now) {
   fmt::print("cluster {}, version {}; up for {}; {} running, {} queued\n", status.cluster(),
              status.version(), age_text(now, status.up_since_unix_ns()), status.running_jobs(),
@@ -20,7 +25,7 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
   fmt::print("the head is at {}\n\n", machine.head_api);
   Table table({"NODE", "HOST", "STATE", "SLOTS", "FREE", "ADDRESS", "VERSION"});
   for (const cluster::HostStatus& host : status.hosts())
-    table.add({fmt::format("{}", host.node()), host.name(), host.alive() ? "alive" : "lost",
+    table.add({fmt::format("{}", host.node()), host.name(), state_of(host),
                fmt::format("{}", host.slots()), host.alive() ? fmt::format("{}", host.free()) : "-",
                host.address(), host.version()});
   fmt::print("{}", table.text(wants_colour(kStandardOutput)));
@@ -28,6 +33,12 @@ void print_status(const cluster::StatusReply& status, const Machine& machine, in
     for (const cluster::Leftover& leftover : host.leftovers())
       fmt::print("\n{}: job {} is over, but {}; its slots are free when they are gone\n",
                  host.name(), leftover.job(), leftover.what());
+  for (const cluster::HostStatus& host : status.hosts())
+    if (host.away_for_ns() != 0)
+      fmt::print(
+          "\n{}: its agent said that it comes back; what runs there goes on, and is given up "
+          "in {} if it does not\n",
+          host.name(), format_duration(Duration(host.away_for_ns())));
   for (const cluster::Twin& twin : status.twins())
     fmt::print(
         "\n{}: another agent with its certificate was refused, {} time{}, the last {} ago; if "

@@ -190,7 +190,8 @@ Task<Result<void>> end_all(World& world, const Home& home, bool keep_jobs) {
       if (!ended) co_return ended;
     }
   }
-  CO_TRY_DO(end_program(home.pid_file("agent"), kEndPatience));
+  CO_TRY_DO(
+      end_program(home.pid_file("agent"), kEndPatience, keep_jobs ? kLeaveForAWhile : SIGTERM));
   auto ended = co_await end_keepers(world, home, keep_jobs);
   if (!ended) co_return ended;
   co_return end_program(home.pid_file("head"), kEndPatience);
@@ -230,7 +231,8 @@ int down(int argc, char** argv) {
   app.name("tutti down");
   bool keep_jobs = false;
   app.add_flag("--keep-jobs", keep_jobs,
-               "leave jobs running; `tutti up` finds them again (else they are ended first)");
+               "leave jobs running; `tutti up` finds them again, and the cluster waits ten minutes "
+               "for it (else they are ended first)");
   if (const auto code = app.parse(argc, argv)) return *code;
   auto home = Home::open();
   if (!home) return complain("down", home.error());

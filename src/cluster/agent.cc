@@ -12,6 +12,9 @@ namespace {
 
 // Jobs whose end is remembered, so that a late directive of theirs starts nothing.
 constexpr size_t kRememberedEnds = 4096;
+// A message up the deepest tree and down again, many times over.
+constexpr Duration kAnnouncePatience = 2s;
+constexpr Duration kAnnouncePause = 5ms;
 // Keys of reports that are answers to the head's questions, not of jobs.
 constexpr uint64_t kQueryKeys = uint64_t{1} << 63;
 
@@ -218,6 +221,19 @@ void Agent::on_lost(const RangeSet& nodes) {
     hosted->coordinator.on_lost(nodes, now);
     carry_out(*hosted);
   }
+}
+
+void Agent::on_away(const RangeSet&, bool) {
+  const RangeSet away = tree_->away();
+  for (const auto& [job, hosted] : coordinators_) hosted->coordinator.set_away(away);
+}
+
+Task<void> Agent::announce_leave() {
+  const Instant patience = world_.clock().now() + kAnnouncePatience;
+  tree_->leave_for(kLongestAway);
+  while (!tree_->away_for(node()) && world_.clock().now() < patience)
+    if (!co_await world_.clock().sleep(kAnnouncePause)) co_return;
+  TUTTI_LOG(info, "leaves for a while", {{"announced", tree_->away_for(node()).has_value()}});
 }
 
 // Jobs that are found again are of the host that had this number.

@@ -56,7 +56,12 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   // Until cancelled. What runs goes on.
   Task<Result<void>> run();
 
+  // Tells the cluster that this agent ends and comes back, and that what runs here runs on. Waits
+  // until the root has heard of it, or is not there.
+  Task<void> announce_leave();
+
   TreeNode& tree() { return *tree_; }
+  bool in_tree() const { return strands_ != nullptr; }
   HostJob* find_job(uint64_t job);
   // What runs here, of one job or (0) of all; with what it uses, if that is wanted.
   cluster::HostInfos processes(uint64_t job, bool usage);
@@ -102,6 +107,7 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   void on_report(uint64_t key, Bytes body) override;
   std::string fold(uint64_t key, std::string bodies) override;
   void on_lost(const RangeSet& nodes) override;
+  void on_away(const RangeSet& nodes, bool away) override;
   void on_attached() override;
   void on_child(const Child& child) override;
   void on_twin(const Child& child) override;

@@ -44,6 +44,7 @@ void Agent::appoint(cluster::CoordinatorRecord record) {
   past_terms_.change().erase(job);
   if (before != nullptr) coordinators_.erase(job);
   Coordinator coordinator(std::move(record), node(), world_.clock().now());
+  coordinator.set_away(tree_->away());
   auto hosted = std::make_unique<Hosted>(std::move(coordinator));
   Hosted& added = *hosted;
   added.serial = next_serial_++;

@@ -525,6 +525,9 @@ void Coordinator::on_time(Instant now) {
               SIGTERM);
   if (end_at_ && *end_at_ <= now)
     begin_end(cluster::KILLED_BY_USER, kPreempted, end_grace_, SIGTERM);
+  // Who said that it comes back is asked again until it does, or is lost.
+  if (adopted_by_ && *adopted_by_ <= now && unheard().meets(away_))
+    adopted_by_ = now + kAdoptionPatience;
   if (adopted_by_ && *adopted_by_ <= now) adopted();
   if (may_restart() && *restart_at_ <= now) restart();
   if (resend_at_ <= now) {

@@ -56,6 +56,8 @@ class Coordinator {
   void on_report(const cluster::JobReport& report, Instant now);
   // Hosts that are gone, as the tree says; those of other jobs are ignored.
   void on_lost(const RangeSet& nodes, Instant now);
+  // Hosts whose agents said that they come back: these and no others.
+  void set_away(RangeSet nodes) { away_ = std::move(nodes); }
   void on_grant(const cluster::Grant& grant, Instant now);
   void on_end_request(const cluster::EndRequest& request, Instant now);
   void on_update_ack(uint64_t sequence);
@@ -175,6 +177,7 @@ class Coordinator {
   RangeSet dead_;
   RangeSet heard_;  // hosts that confirmed the present epoch and revision
   RangeSet lost_;   // hosts of the layout that are gone
+  RangeSet away_;   // hosts, of any job, whose agents come back
   std::vector<std::pair<RangeSet, cluster::Row>> deferred_;  // failures heard while adopting
   RangeSet given_up_;                  // hosts that were gone when we were appointed
   RangeSet touched_;                   // hosts that may have something of the job

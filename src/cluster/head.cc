@@ -111,6 +111,16 @@ void Head::on_report(uint64_t key, Bytes body) {
 
 void Head::on_lost(const RangeSet&) {}
 
+// What runs there keeps its slots, and nothing new comes there until they are back.
+void Head::on_away(const RangeSet& nodes, bool away) {
+  TUTTI_LOG(info, away ? "agents are away for a while" : "agents are away no more",
+            {{"hosts", nodes.text()}});
+  RangeSet here = nodes.common(tree_->alive());
+  here.remove(kHead);
+  for (const NodeId node : here.members()) state_.placement.set_alive(node, !away);
+  if (!away && !here.empty()) hosts_came();
+}
+
 void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
   for (const NodeId node : removed.members())
     if (node != kHead) state_.placement.set_alive(node, false);
@@ -120,7 +130,10 @@ void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
     TUTTI_LOG(info, "lost hosts", {{"hosts", removed.text()}});
     find_coordinators();
   }
-  if (added.empty()) return;
+  if (!added.empty()) hosts_came();
+}
+
+void Head::hosts_came() {
   state_.queue.call_back();
   place_queued();
   for (const auto& [id, job] : state_.jobs)

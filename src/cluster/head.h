@@ -90,6 +90,7 @@ class Head final : public TreeUser, private EventLogReader {
   void on_parcel(NodeId from, Bytes body) override;
   void on_report(uint64_t key, Bytes body) override;
   void on_lost(const RangeSet& nodes) override;
+  void on_away(const RangeSet& nodes, bool away) override;
   void on_alive(const RangeSet& added, const RangeSet& removed) override;
   Result<NodeId> admit(const tree::Attach& attach, const wire::Peer& peer) override;
   std::string address_of(NodeId node) override;
@@ -99,6 +100,7 @@ class Head final : public TreeUser, private EventLogReader {
   void on_hangs(const cluster::Hanging& older);
   void expel(const cluster::Hanging& hanging);
   void note_twin(const cluster::Hanging& refused);
+  void hosts_came();
   Result<NodeId> number_for(const cluster::HostAbout& about);
   void learn(cluster::HostAbout about);
 

@@ -206,7 +206,7 @@ Task<Result<cluster::TokenReply>> HeadApi::token(Context& call,
 Result<void> HeadApi::check_free(const std::string& host) const {
   const cluster::StatusReply status = head_.status(false);
   const bool taken = std::ranges::any_of(status.hosts(), [&](const cluster::HostStatus& one) {
-    return one.name() == host && one.alive();
+    return one.name() == host && (one.alive() || one.away_for_ns() != 0);
   });
   if (!taken) return {};
   TUTTI_LOG(warn, "refused to let a host join under the name of another", {{"name", host}});

@@ -234,6 +234,8 @@ cluster::StatusReply Head::status(bool brief) const {
     host.set_name(about.name());
     host.set_address(about.address());
     host.set_alive(state_.placement.is_alive(node));
+    if (const auto away = tree_->away_for(node); away && !host.alive())
+      host.set_away_for_ns(std::max<int64_t>(1, to_ns(*away)));
     host.set_slots(about.slots());
     host.set_free(state_.placement.free(node));
     host.set_version(about.version());

@@ -104,7 +104,7 @@ void Head::send_appointment(const HeadJob& job) {
   *appointment.mutable_layout() = job.layout;
   appointment.set_fresh(job.fresh);
   const RangeSet nodes = nodes_of(job.layout);
-  set_pairs(nodes.minus(state_.placement.alive()), appointment.mutable_lost());
+  set_pairs(nodes.minus(state_.placement.alive()).minus(tree_->away()), appointment.mutable_lost());
   FoldedNames members;
   for (const NodeId node : nodes.members()) members.add(place_of(node));
   appointment.set_members(members.text());
@@ -114,11 +114,12 @@ void Head::send_appointment(const HeadJob& job) {
   send(job.coordinator, message);
 }
 
-// A job whose coordinator's host is gone gets another.
+// A job whose coordinator's host is gone gets another. One whose agent comes back goes on with it.
 void Head::find_coordinators() {
   for (const auto& [id, job] : state_.jobs) {
     if (!job->placed || is_over(job->state) || state_.placement.is_alive(job->coordinator))
       continue;
+    if (tree_->away_for(job->coordinator)) continue;
     const RangeSet mine = nodes_of(job->layout).common(state_.placement.alive());
     if (mine.empty() && state_.placement.alive().empty()) continue;
     appoint(*job, mine.empty() ? state_.placement.alive().front() : mine.front(), false);

@@ -134,6 +134,8 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   tree::Envelope envelope;
   *envelope.mutable_welcome() = welcome_for(link.node);
   link.post(envelope);
+  note_back(RangeSet(*admitted));
+  tell_away(link);
   tell_losses(link);
   user_.on_child(child);
   return {};
@@ -296,6 +298,13 @@ RangeSet TreeNode::moved() const {
   return nodes;
 }
 
+void TreeNode::say_moved() {
+  tree::Envelope envelope;
+  envelope.mutable_leaving()->set_back_within_ns(to_ns(kMoveGrace));
+  envelope.mutable_leaving()->set_moved(true);
+  up_->post(envelope);
+}
+
 // The link that was proposed is our parent from now on.
 void TreeNode::hang_on(TreeLink& link) {
   const auto place = std::ranges::find(ended_, &link, &std::unique_ptr<TreeLink>::get);
@@ -303,7 +312,7 @@ void TreeNode::hang_on(TreeLink& link) {
   ended_.erase(place);
   Proposal& proposal = *std::exchange(link.proposal, nullptr);
   if (up_ != nullptr) {
-    leave_for(kMoveGrace, true);
+    say_moved();
     up_->cut(Error(Code::unavailable, "there is a better place"));
     ended_.push_back(std::move(up_));
   }
@@ -315,6 +324,7 @@ void TreeNode::hang_on(TreeLink& link) {
   news_added_ = alive_.minus(proposal.told);
   news_removed_ = proposal.told.minus(alive_);
   if (!news_added_.empty() || !news_removed_.empty()) send_news();
+  tell_away(*up_);
   proposal.answered.set();
   user_.on_attached();
 }

@@ -92,13 +92,14 @@ Task<Result<void>> TreeNode::work() {
     const Instant now = world_.clock().now();
     if (now >= next_tick_) tick();
     expire_orphans();
+    expire_away();
     if (now >= news_due_) send_news();
     if (now >= reports_due_) send_reports();
   }
 }
 
 Instant TreeNode::next_due() const {
-  Instant due = std::min({next_tick_, news_due_, reports_due_});
+  Instant due = std::min({next_tick_, news_due_, reports_due_, away_due()});
   for (const Orphans& orphans : orphans_) due = std::min(due, orphans.until);
   const bool looks = !is_head_ && !hanging_ && (up_ == nullptr || up_place_ > 0);
   return looks ? std::min(due, next_hang_) : due;
@@ -173,8 +174,10 @@ void TreeNode::send_news() {
     up_->post(envelope);
     return;
   }
+  note_back(added);
   user_.on_alive(added, removed);
-  if (!removed.empty()) pass_on_lost(removed);
+  const RangeSet lost = removed.minus(away());
+  if (!lost.empty()) pass_on_lost(lost);
 }
 
 void TreeNode::pass_on_lost(const RangeSet& nodes) {
@@ -193,15 +196,8 @@ void TreeNode::tell_losses(TreeLink& child) {
   for (const Loss& loss : losses_)
     if (loss.at + kLossMemory >= world_.clock().now()) missed.add(loss.nodes);
   missed.remove(alive_);
+  missed.remove(away());
   if (!missed.empty()) child.post(lost_message(missed));
-}
-
-void TreeNode::leave_for(Duration time, bool moved) {
-  if (up_ == nullptr) return;
-  tree::Envelope envelope;
-  envelope.mutable_leaving()->set_back_within_ns(to_ns(time));
-  envelope.mutable_leaving()->set_moved(moved);
-  up_->post(envelope);
 }
 
 }  // namespace tutti

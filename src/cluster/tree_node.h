@@ -39,6 +39,9 @@ constexpr Duration kRestartGrace = 1500ms;
 constexpr Duration kMoveGrace = 4s;
 // A node that does not hang in its best place looks whether it is free again this often.
 constexpr Duration kBetterPlacePause = 2s;
+// An agent that says that it will be back is waited for so long: an upgrade by hand, with a look
+// into the manual. Its host is not replaced meanwhile, should it die.
+constexpr Duration kLongestAway = 10min;
 
 // What a node does for the tree and the tree for it. Calls come from the node's strand or from
 // strands of its links and must not wait.
@@ -53,6 +56,11 @@ class TreeUser {
   }
   // From the root: these are gone.
   virtual void on_lost(const RangeSet& nodes) = 0;
+  // Their agents said that they end and come back: they are not lost until TreeNode::away() ends.
+  // Or that is over.
+  virtual void on_away(const RangeSet& nodes, bool away) {
+    static_cast<void>(nodes), static_cast<void>(away);
+  }
   // We hang below somebody, who told us our number.
   virtual void on_attached() {}
   // At the root: who lives.
@@ -117,8 +125,11 @@ class TreeNode final : private ConnectionTaker {
   // The node we hang below; kHead as well when we are the root.
   NodeId above() const;
   size_t children() const { return children_.size(); }
-  // Nobody shall miss us for that long.
-  void leave_for(Duration time, bool moved = false);
+  // We end and come back, and our host goes on: nobody shall take us for lost for that long. When
+  // away() has us the root knows (tree_away.cc).
+  void leave_for(Duration time);
+  RangeSet away() const;
+  std::optional<Duration> away_for(NodeId node) const;  // at most
   const std::string& about() const { return about_; }
   uint64_t instance() const { return instance_; }
   const std::string& address() const { return address_; }
@@ -137,6 +148,10 @@ class TreeNode final : private ConnectionTaker {
   };
   struct Loss {
     Instant at;
+    RangeSet nodes;
+  };
+  struct Away {
+    Instant until;
     RangeSet nodes;
   };
   struct PendingReport {
@@ -163,6 +178,7 @@ class TreeNode final : private ConnectionTaker {
   Result<void> on_attach(TreeLink& link, const tree::Attach& attach);
   Result<void> on_welcome(TreeLink& link, const tree::Welcome& welcome);
   void hang_on(TreeLink& link);
+  void say_moved();
   RangeSet moved() const;
   void miss(TreeLink& link);
   tree::Welcome welcome_for(NodeId node);
@@ -170,6 +186,14 @@ class TreeNode final : private ConnectionTaker {
   void lost_link(TreeLink& link, const Error& why);
   TreeLink* find_child(NodeId node) const;
   wire::ConnectionOptions greeting(const std::string& address) const;
+
+  // Who is away (tree_away.cc).
+  Result<void> on_away(TreeLink& link, const tree::Away& told);
+  void note_away(const RangeSet& nodes, Duration time);
+  void note_back(const RangeSet& nodes);
+  void tell_away(TreeLink& link);
+  Instant away_due() const;
+  void expire_away();
 
   // Passing on (tree_routes.cc).
   Result<void> take(TreeLink& link, Bytes message);
@@ -210,6 +234,7 @@ class TreeNode final : private ConnectionTaker {
   RangeSet news_removed_;
   std::vector<Orphans> orphans_;
   std::vector<Loss> losses_;  // of late: who attaches may not have heard of them
+  std::vector<Away> away_;    // as the root said
   std::map<std::pair<NodeId, uint64_t>, PendingReport> reports_;
   size_t report_bytes_ = 0;
 

@@ -345,7 +345,7 @@ TEST_CASE("an agent without a number gets it from the head, then its place") {
   fresh.reset();
 }
 
-TEST_CASE("a node that says it leaves for a while is not missed until then") {
+TEST_CASE("a node that says it leaves for a while is not lost until then") {
   for (const bool says : {false, true}) {
     Stage stage(8, 2);
     stage.sim.run_for(3s);
@@ -353,10 +353,78 @@ TEST_CASE("a node that says it leaves for a while is not missed until then") {
     stage.sim.run_for(100ms);
     stage.sim.host(7).scope().cancel();  // its agent ends; its host lives on and closes
     stage.sim.run_for(5s);
-    CHECK(stage.members[0]->lost.contains(7) != says);
+    for (const uint32_t host : {0, 2, 6}) {
+      CHECK(stage.node(host).away().contains(7) == says);
+      CHECK(stage.members[host]->lost.contains(7) != says);
+    }
+    CHECK(!stage.node(0).alive().contains(7));
     stage.sim.run_for(5s);
-    CHECK(stage.members[0]->lost.contains(7));
+    for (const uint32_t host : {0, 2, 6}) CHECK(stage.members[host]->lost.contains(7));
+    stage.sim.run_for(5s);
+    CHECK(stage.node(6).away().empty());
   }
+}
+
+TEST_CASE("that a node is away outlives the root, and whoever it hung below") {
+  Stage stage(8, 2);
+  stage.sim.run_for(3s);
+  REQUIRE(stage.above(7) == 3);
+  stage.node(7).leave_for(1min);
+  stage.sim.run_for(100ms);
+  stage.sim.crash(7);
+  stage.sim.crash(3);
+  stage.sim.crash(0);
+  stage.sim.run_for(5s);
+  for (const uint32_t host : {1, 2, 4}) {
+    CHECK(stage.members[host]->lost.contains(3));
+    CHECK(stage.node(host).away() == RangeSet(7));
+  }
+  stage.sim.reboot(0);
+  stage.sim.run_for(10s);
+  CHECK(stage.node(0).away() == RangeSet(7));
+  stage.sim.run_for(1min);
+  CHECK(stage.node(0).away().empty());
+  CHECK(stage.members[2]->lost.contains(7));
+}
+
+TEST_CASE("a node that is back is lost again as soon as any other") {
+  for (const Duration gone : {Duration(200ms), Duration(20s)}) {
+    Stage stage(8, 2);
+    stage.sim.run_for(3s);
+    stage.node(7).leave_for(10min);
+    stage.sim.run_for(100ms);
+    stage.sim.crash(7);
+    stage.sim.run_for(gone);
+    CHECK(stage.node(2).away() == RangeSet(7));
+    stage.sim.reboot(7);
+    stage.sim.run_for(3s);
+    CHECK(stage.node(0).alive().contains(7));
+    CHECK(stage.node(2).away().empty());
+    for (const auto& member : stage.members) CHECK(!member->lost.contains(7));
+    stage.sim.crash(7);
+    stage.sim.run_for(2s);
+    CHECK(stage.members[2]->lost.contains(7));
+  }
+}
+
+TEST_CASE("who was cut off while a node came back does not take it for away") {
+  Stage stage(8, 2);
+  stage.sim.run_for(3s);
+  stage.node(7).leave_for(10min);
+  stage.sim.run_for(100ms);
+  stage.sim.crash(7);
+  stage.sim.run_for(1s);
+  const uint64_t cut = stage.sim.links().partition(HostSet::one(2), HostSet::all());
+  stage.sim.run_for(3s);
+  stage.sim.reboot(7);
+  stage.sim.run_for(3s);
+  CHECK(stage.node(0).away().empty());
+  CHECK(stage.node(2).away() == RangeSet(7));
+  stage.sim.links().heal(cut);
+  stage.sim.run_for(20s);
+  CHECK(stage.node(0).alive().contains(2));
+  CHECK(stage.node(0).away().empty());
+  CHECK(stage.node(2).away().empty());
 }
 
 const QueueMark& mark_of(std::string_view name) {

@@ -49,6 +49,7 @@ Result<void> TreeNode::take(TreeLink& link, Bytes message) {
       link.back_within = Duration(envelope.leaving().back_within_ns());
       link.has_moved = envelope.leaving().moved();
       return {};
+    case tree::Envelope::kAway: return on_away(link, envelope.away());
     case tree::Envelope::kParcel: {
       TRY(RangeSet to, RangeSet::from_pairs(span_of(envelope.parcel().to())));
       route_parcel(envelope, std::move(to), &link);

@@ -130,10 +130,10 @@ std::optional<pid_t> running_program(const std::string& pid_file) {
   return read_name(pid_file)->pid;
 }
 
-Result<void> end_program(const std::string& pid_file, Duration patience) {
+Result<void> end_program(const std::string& pid_file, Duration patience, int first) {
   const Handle process = open_program(pid_file);
   if (!process.open()) return {};
-  for (const int number : {SIGTERM, SIGKILL}) {
+  for (const int number : {first, SIGKILL}) {
     if (syscall(SYS_pidfd_send_signal, process.number(), number, nullptr, 0) != 0) {
       if (errno == ESRCH) return {};
       return fail_errno(errno, "end the process of {}", pid_file);

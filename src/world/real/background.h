@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <optional>
 #include <string>
 
@@ -34,8 +35,9 @@ class PidFile {
 
 // The process that has the file; nothing when it has ended, whoever has its number now.
 std::optional<pid_t> running_program(const std::string& pid_file);
-// SIGTERM, and SIGKILL when it is still there after the patience. Waits for its end.
-Result<void> end_program(const std::string& pid_file, Duration patience);
+// SIGTERM or another signal, and SIGKILL when it is still there after the patience. Waits for its
+// end.
+Result<void> end_program(const std::string& pid_file, Duration patience, int first = SIGTERM);
 
 // Whether a process that we know to live now ends in time.
 bool ends_within(pid_t pid, Duration patience);

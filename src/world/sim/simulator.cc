@@ -144,6 +144,8 @@ void Simulator::handle(HostCore& core, Timer& timer) {
   current_host_ = core.index_;
   trace_.add(now_ns_, core.index_, kind, event.detail_);
   if (event.charge_ns_ != 0) core.charge(event.charge_ns_);
+  if (core.index_ == steps_of_ && steps_of_ != kDirector && ++steps_ == crash_after_)
+    crash(steps_of_);
   fire(timer);
 }
 
@@ -198,6 +200,12 @@ void Simulator::note(uint32_t host, std::string text) {
 
 void Simulator::crash(uint32_t index) {
   call_soon([this, index] { host(index).crash(); });
+}
+
+void Simulator::count_steps(uint32_t index, uint64_t crash_after) {
+  steps_of_ = index;
+  steps_ = 0;
+  crash_after_ = crash_after;
 }
 
 void Simulator::reboot(uint32_t index) {

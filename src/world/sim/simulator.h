@@ -126,6 +126,10 @@ class Simulator final : private TimerHost {
   // Faults, at once. Crashes come as an event of their own, never inside the caller.
   void crash(uint32_t index);
   void reboot(uint32_t index);
+  // Counts what comes to a host from outside its programs from now on: packets, disk completions,
+  // ends of processes. It crashes when it has handled so many; 0: it does not. One host at a time.
+  void count_steps(uint32_t index, uint64_t crash_after = 0);
+  uint64_t steps() const { return steps_; }
   void pause(uint32_t index);
   void resume(uint32_t index);
   void set_slow(uint32_t index, uint32_t percent);  // 300: everything costs three times as much
@@ -160,6 +164,9 @@ class Simulator final : private TimerHost {
   int64_t now_ns_ = 0;
   bool stopped_ = false;
   uint32_t current_host_ = kDirector;
+  uint32_t steps_of_ = kDirector;
+  uint64_t steps_ = 0;
+  uint64_t crash_after_ = 0;
   Trace trace_;
   LinkTable links_;
   std::map<std::string, ProcessProgram> processes_;

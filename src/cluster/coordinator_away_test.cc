@@ -1,0 +1,37 @@
+// Coordinators whose job has hosts that said that they come back.
+#include "cluster/coordinator_test.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kFirstEpoch = epoch_of(1, 1);
+
+TEST_CASE("a second coordinator waits for hosts that are away as they said") {
+  const job::Spec spec = spec_of({{.count = 8}});
+  CoordinatorBench bench(appointment_of(spec, 2, 2));
+  bench.coordinator.set_away(set("2"));
+  bench.started("0-1,4-7", kFirstEpoch);
+  bench.confirm("1,3-4");
+  for (int i = 0; i < 100; ++i) bench.wait(1s);
+  CHECK(bench.state() == cluster::STARTING);
+  bench.started("2-3", kFirstEpoch);
+  bench.confirm("2");
+  CHECK(bench.state() == cluster::RUNNING);
+  CHECK(bench.stop() == "");
+}
+
+TEST_CASE("a host that was away and is not waited for any more is lost") {
+  const job::Spec spec = spec_of({{.count = 8}});
+  CoordinatorBench bench(appointment_of(spec, 2, 2));
+  bench.coordinator.set_away(set("2"));
+  bench.started("0-1,4-7", kFirstEpoch);
+  bench.confirm("1,3-4");
+  for (int i = 0; i < 10; ++i) bench.wait(1s);
+  bench.coordinator.set_away({});
+  bench.lost("2");
+  CHECK(bench.state() == cluster::WAITING_FOR_HOSTS);
+  CHECK(bench.wanted() == "2-3");
+}
+
+}  // namespace
+}  // namespace tutti
