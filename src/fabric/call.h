@@ -54,7 +54,8 @@ struct Call {
   // Of all_to_all: elements that come from each member, if `counts` is there.
   std::vector<uint64_t> incoming;
   // Of reduce_scatter: called for block after block of the reduced share, in order, while the block
-  // is in the cache; `first` is the block's first element in the share.
+  // is in the cache, and over several hosts once with the whole share; `first` is the block's first
+  // element in the share.
   std::function<void(uint64_t first, std::byte* block, uint64_t elements)> update;
   // Of reshard: what goes where, and this rank's tensors in the source's and in the target's
   // layout, for each move each of its types. Empty, or null, where the rank holds nothing. A plan
