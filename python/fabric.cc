@@ -194,6 +194,19 @@ nb::object PythonFabric::empty(uint64_t bytes) {
   return nb::cast(nb::ndarray<nb::numpy, uint8_t>(fabric().heap().at(offset), 1, shape, owner));
 }
 
+std::shared_ptr<void> PythonFabric::keep(nb::object object) {
+  std::vector<PyObject*> over;
+  {
+    const std::scoped_lock lock(released_->mutex);
+    over.swap(released_->objects);
+  }
+  for (PyObject* each : over) Py_DECREF(each);
+  return {object.release().ptr(), [to = released_](PyObject* kept) {
+            const std::scoped_lock lock(to->mutex);
+            to->objects.push_back(kept);
+          }};
+}
+
 tutti::Vault& PythonFabric::vault() {
   if (!vault_) {
     const uint64_t owner[] = {rank_->gang(), fabric().rank()};
@@ -317,14 +330,16 @@ struct CallableGroup : PythonGroup {
       if (!type) raise_invalid("'" + types[tensors.size()] + "' is no type of the fabric");
       auto* data = static_cast<std::byte*>(array.data());
       tensors.push_back(
-          {.type = *type, .elements = array.size(), .inputs = {data}, .output = data});
+          {.type = *type, .elements = elements_of(array, *type), .inputs = {data}, .output = data});
       made.arrays.append(nb::cast(array));
     }
+    auto keeps = fabric->keep(made.arrays);
     auto buckets = [&] {
       const nb::gil_scoped_release others_may_run;
       const std::scoped_lock lock(fabric->mutex());
-      return tutti::Buckets::make(group, std::move(tensors),
-                                  {.op = *known, .bytes = bytes, .site = std::move(site)});
+      return tutti::Buckets::make(
+          group, std::move(tensors),
+          {.op = *known, .bytes = bytes, .site = std::move(site), .keeps = std::move(keeps)});
     }();
     const auto drop = [kept = fabric](tutti::Buckets* dropped) {
       const std::scoped_lock lock(kept->mutex());  // it gives memory back
@@ -392,12 +407,18 @@ struct CallableGroup : PythonGroup {
   }
 
   void begin(PythonOperation& begun, Call call) {
+    call.keeps = fabric->keep(nb::make_tuple(begun.input, begun.output));
     auto started = [&] {
       const nb::gil_scoped_release others_may_run;
       const std::scoped_lock lock(fabric->mutex());
       return group->start(std::move(call));
     }();
-    begun.operation = value_or_raise(std::move(started));
+    auto made = value_or_raise(std::move(started));
+    tutti::Operation* const operation = made.get();
+    begun.operation = {operation, [kept = fabric, last = std::move(made)](auto*) mutable {
+                         const std::scoped_lock lock(kept->mutex());  // it gives memory back
+                         last.reset();
+                       }};
   }
 
   nb::object shared_bytes(uint64_t bytes) {

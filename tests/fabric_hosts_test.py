@@ -108,15 +108,15 @@ def test_a_death_on_one_host_is_heard_on_all_and_the_gang_goes_on(
     assert [line for line in lines if "goes on" in line] == [f"[{r}] goes on" for r in range(6)]
 
 
-# Holds a process in its death, before its memory is given back, until a file is there: a thread of
-# it that dies has stopped then, so it is no zombie, and nobody can wait for it.
+# Holds a thread in its death until a file is there: while it stands still the memory of its process
+# is not given back, and nobody can wait for the process.
 HOLD_IN_DEATH = """
 import ctypes, os, sys, time
 PTRACE_SEIZE, PTRACE_O_TRACEEXIT = 0x4206, 0x40
-pid, until = int(sys.argv[1]), sys.argv[2]
+thread, until = int(sys.argv[1]), sys.argv[2]
 ptrace = ctypes.CDLL(None, use_errno=True).ptrace
 ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-if ptrace(PTRACE_SEIZE, pid, None, PTRACE_O_TRACEEXIT) != 0:
+if ptrace(PTRACE_SEIZE, thread, None, PTRACE_O_TRACEEXIT) != 0:
     sys.exit(os.strerror(ctypes.get_errno()))
 print("holds", flush=True)
 end = time.monotonic() + 30
@@ -129,13 +129,15 @@ def test_hosts_hear_of_a_death_before_the_memory_of_the_dead_is_given_back(
     hosts: Cluster, tmp_path: Path
 ) -> None:
     script = f"""
-import ctypes, subprocess
-pids = np.empty(size, np.int64)
-world.all_gather(np.array([os.getpid()]), pids)
+import ctypes, subprocess, threading
+idle = threading.Thread(target=time.sleep, args=(600,), daemon=True)
+idle.start()
+threads = np.empty(2 * size, np.int64)
+world.all_gather(np.array([os.getpid(), idle.native_id]), threads)
 if rank == 5:
     ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_long(-1))  # PR_SET_PTRACER, where only parents may
-    holder = [sys.executable, "-c", {HOLD_IN_DEATH!r}, str(os.getpid()), {str(tmp_path / "told")!r}]
-    held = subprocess.Popen(holder, stdout=subprocess.PIPE, text=True)
+    held = [sys.executable, "-c", {HOLD_IN_DEATH!r}, str(idle.native_id), {str(tmp_path / "told")!r}]
+    held = subprocess.Popen(held, stdout=subprocess.PIPE, text=True)
     assert held.stdout.readline() == "holds\\n"
 world.barrier()
 if rank == 5:
@@ -143,8 +145,7 @@ if rank == 5:
 try:
     world.barrier()
 except tutti.fabric.PeerLost as lost:
-    state = open(f"/proc/{{pids[5]}}/stat").read().rpartition(")")[2].split()[0]
-    print(lost.ranks, state != "Z", flush=True)
+    print(lost.ranks, os.path.exists(f"/proc/{{threads[10]}}/task/{{threads[11]}}"), flush=True)
     if rank == 0:
         open({str(tmp_path / "told")!r}, "w").close()
     time.sleep(60)

@@ -108,5 +108,5 @@ def test_the_programs_of_a_cluster_are_called_tutti(cluster: Cluster) -> None:
 
 def test_errors_name_the_head_once(cluster: Cluster) -> None:
     text = refusal(cluster.head, "kill", "99")
-    assert "of the head (" in text
+    assert text.startswith("tutti kill: there is no job 99; see")
     assert "head head" not in text

@@ -1,5 +1,6 @@
 #include "cluster/keeper_session.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/log.h"

@@ -131,6 +131,7 @@ Result<void> Buckets::begin(Bucket& bucket) {
             .elements = bucket.elements,
             .output = bucket.output,
             .lanes = options_.lanes,
+            .keeps = options_.keeps,
             .site = options_.site};
   // Members whose tensors differ are told, also where their sum does not.
   for (const uint32_t tensor : bucket.tensors) call.shape.push_back(tensors_[tensor].elements);
@@ -150,12 +151,17 @@ Result<void> Buckets::ready(uint32_t tensor) {
                 tensor);
   is_ready_[tensor] = true;
   ++buckets_[bucket_of_[tensor]].ready;
+  TRY_DO(begin_ready());
+  // Helps along what is under way.
+  if (done_ < begun_) TRY_DO(group_->poll(*buckets_[begun_ - 1].operation));
+  return {};
+}
+
+Result<void> Buckets::begin_ready() {
   while (begun_ < buckets_.size() && buckets_[begun_].ready == buckets_[begun_].tensors.size()) {
     TRY_DO(begin(buckets_[begun_]));
     ++begun_;
   }
-  // Helps along what is under way.
-  if (done_ < begun_) TRY_DO(group_->poll(*buckets_[begun_ - 1].operation));
   return {};
 }
 
@@ -182,6 +188,7 @@ void Buckets::finish(Bucket& bucket) {
 
 Result<void> Buckets::wait(Duration timeout) {
   TRY_DO(all_ready());
+  TRY_DO(begin_ready());  // what could not begin when it was ready
   const Instant deadline = group_->parking().now() + timeout;
   for (size_t left = buckets_.size() - done_; left > 0; --left) {
     Bucket& bucket = buckets_[done_];
@@ -193,6 +200,7 @@ Result<void> Buckets::wait(Duration timeout) {
 
 Task<Result<void>> Buckets::wait(World& world, Duration timeout) {
   CO_TRY_DO(all_ready());
+  CO_TRY_DO(begin_ready());
   const Instant deadline = world.clock().now() + timeout;
   for (size_t left = buckets_.size() - done_; left > 0; --left) {
     Bucket& bucket = buckets_[done_];

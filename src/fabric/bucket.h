@@ -40,6 +40,7 @@ struct BucketsOptions {
   uint32_t lanes = 0;
   std::vector<LaneRange> nodes;
   std::string site;
+  std::shared_ptr<void> keeps;  // see Call
 };
 
 class Buckets {
@@ -80,6 +81,7 @@ class Buckets {
   Result<void> place(Bucket& bucket);
   Result<std::byte*> room(const Bucket& bucket);
   Result<void> begin(Bucket& bucket);
+  Result<void> begin_ready();
   Result<void> all_ready() const;
   void finish(Bucket& bucket);
   uint64_t bytes_of(uint32_t tensor) const;

@@ -53,6 +53,9 @@ struct Call {
   std::vector<uint64_t> counts;
   // Of all_to_all: elements that come from each member, if `counts` is there.
   std::vector<uint64_t> incoming;
+  // Kept until the call is over, also when nobody waits for it any more: what its memory belongs
+  // to.
+  std::shared_ptr<void> keeps;
   // Of reduce_scatter: called for block after block of the reduced share, in order, while the block
   // is in the cache, and over several hosts once with the whole share; `first` is the block's first
   // element in the share.

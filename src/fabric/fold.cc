@@ -37,14 +37,16 @@ template <class T, class A>
 struct Steps {
   void (*widen)(A* to, const T* from, size_t elements);  // null: T is A
   void (*join)(int op, A* to, const A* left, const A* right, size_t elements);
-  void (*divide)(A* values, size_t elements, A divisor);  // null: integers
+  void (*divide)(A* values, size_t elements, A divisor);  // null: integers, towards zero
   void (*narrow)(T* to, const A* from, size_t elements);
 };
 
-// Integers divide towards zero.
+// In a type that holds every divisor.
 template <class A>
-void divide_integers(A* values, size_t elements, A divisor) {
-  for (size_t i = 0; i < elements; ++i) values[i] = static_cast<A>(values[i] / divisor);
+void divide_integers(A* values, size_t elements, uint32_t divisor) {
+  using Wide = std::conditional_t<std::is_signed_v<A>, int64_t, uint64_t>;
+  for (size_t i = 0; i < elements; ++i)
+    values[i] = static_cast<A>(static_cast<Wide>(values[i]) / static_cast<Wide>(divisor));
 }
 
 // Block by block: operands that are joined stay in the first cache.
@@ -77,7 +79,11 @@ void fold_blocks(const FoldTree& tree, const FoldWork& work, const Steps<T, A>& 
     if (work.op == ReduceOp::mean && work.divisor > 1) {
       A* divided = block(operands.size());
       std::memcpy(divided, result, count * sizeof(A));
-      steps.divide(divided, count, static_cast<A>(work.divisor));
+      if constexpr (std::is_integral_v<A>) {
+        divide_integers(divided, count, work.divisor);
+      } else {
+        steps.divide(divided, count, static_cast<A>(work.divisor));
+      }
       result = divided;
     }
     for (std::byte* target : work.targets) {
@@ -96,9 +102,8 @@ void fold_blocks(const FoldTree& tree, const FoldWork& work, const Steps<T, A>& 
 template <class T>
 void fold_integers(const FoldTree& tree, const FoldWork& work,
                    void (*join)(int, T*, const T*, const T*, size_t)) {
-  fold_blocks<T, T>(
-      tree, work,
-      {.widen = nullptr, .join = join, .divide = divide_integers<T>, .narrow = nullptr});
+  fold_blocks<T, T>(tree, work,
+                    {.widen = nullptr, .join = join, .divide = nullptr, .narrow = nullptr});
 }
 
 // Sums of f32 are most of all there is.

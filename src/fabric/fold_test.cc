@@ -209,6 +209,26 @@ TEST_CASE("NaN wins, infinities are kept, and a mean divides by its lanes") {
   });
 }
 
+TEST_CASE("a mean of bytes divides by as many as there are, also by more than a byte holds") {
+  on_every_kernel([] {
+    for (const uint32_t lanes : {128U, 256U, 4096U}) {
+      const std::vector<std::vector<int8_t>> all{{-128, 100, 0}};
+      std::vector<int8_t> out(3);
+      auto* target = reinterpret_cast<std::byte*>(out.data());
+      FoldWork work{.type = DType::i8,
+                    .op = ReduceOp::mean,
+                    .divisor = lanes,
+                    .sources = {},
+                    .targets = {&target, 1},
+                    .elements = 3};
+      const auto sources = pointers(all);
+      work.sources = sources;
+      fold(FoldTree::plain(1), work);
+      CHECK(out == std::vector<int8_t>{static_cast<int8_t>(lanes == 128 ? -1 : 0), 0, 0});
+    }
+  });
+}
+
 TEST_CASE("integers wrap, and divide towards zero") {
   on_every_kernel([] {
     const std::vector<std::vector<int8_t>> all{{127, -5, 4}, {1, -6, 5}};

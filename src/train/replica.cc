@@ -96,14 +96,22 @@ Result<void> Replica::keep_form(Vault& vault) {
 // Ranks whose weights began differently would take the same steps and never meet again.
 Result<void> Replica::check_alike(Group& group) {
   if (compared_epoch_ == fabric_->epoch()) return {};
-  const Birth mine = born() ? *birth_ : Birth();
-  std::vector<Birth> all(group.size());
+  // Others' answers may come when we do not wait for them any more.
+  struct Births {
+    Birth mine;
+    std::vector<Birth> all;
+  };
+  const auto births = std::make_shared<Births>(
+      Births{.mine = born() ? *birth_ : Birth(), .all = std::vector<Birth>(group.size())});
+  const Birth& mine = births->mine;
+  std::vector<Birth>& all = births->all;
   TRY_DO(group.run({.kind = CallKind::all_gather,
                     .type = DType::u64,
                     .elements = sizeof(Birth) / 8,
                     .input = reinterpret_cast<const std::byte*>(&mine),
                     .output = reinterpret_cast<std::byte*>(all.data()),
                     .output_elements = all.size() * sizeof(Birth) / 8,
+                    .keeps = births,
                     .site = options_.name + ": compare"}));
   const Birth* first = nullptr;  // of those who are born
   for (const Birth& theirs : all) {
@@ -198,14 +206,21 @@ Result<void> Replica::step_with(Group& group) {
 
 Result<uint64_t> Replica::recover(Group& group) {
   TRY_DO(check_alike(group));
-  const StepReport mine = report_of(*state_.words);
-  std::vector<StepReport> all(group.size());
+  struct Reports {
+    StepReport mine;
+    std::vector<StepReport> all;
+  };
+  const auto reports = std::make_shared<Reports>(
+      Reports{.mine = report_of(*state_.words), .all = std::vector<StepReport>(group.size())});
+  const StepReport& mine = reports->mine;
+  std::vector<StepReport>& all = reports->all;
   TRY_DO(group.run({.kind = CallKind::all_gather,
                     .type = DType::i64,
                     .elements = sizeof(StepReport) / 8,
                     .input = reinterpret_cast<const std::byte*>(&mine),
                     .output = reinterpret_cast<std::byte*>(all.data()),
                     .output_elements = all.size() * sizeof(StepReport) / 8,
+                    .keeps = reports,
                     .site = options_.name + ": recover"}));
   TRY(const uint64_t target, step_after_loss(all));
   if (step() == target) return target;

@@ -62,8 +62,9 @@ class Touching {
   Touching& operator=(const Touching&) = delete;
 
  private:
-  // Whoever does not need it any more waits for this much at most.
-  static constexpr size_t kPiece = 8_MiB;
+  // Whoever does not need it any more, or wants memory meanwhile, waits for this much at most: also
+  // for an idler who has no core.
+  static constexpr size_t kPiece = 256_KiB;
 
   Helper& helper_;
   std::atomic<bool> enough_ = false;

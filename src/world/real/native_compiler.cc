@@ -137,19 +137,17 @@ class SystemCompiler final : public NativeCompiler {
     if (!options_.cache.empty() && is_whole(kept)) {
       if (auto loaded = load(kept)) return loaded;
     }
-    std::optional<WorkFolder> folder = folder_in_cache();
-    const bool keeps = folder.has_value();
-    if (!keeps) {
-      TRY(WorkFolder apart, WorkFolder::make("/tmp", "tutti-kernels"));
-      folder.emplace(std::move(apart));
+    if (const std::optional<WorkFolder> folder = folder_in_cache()) {
+      auto loaded = compile_in(folder->path(), source);
+      const std::string made = folder->path() + "/kernels.so";
+      // Whole or not at all, for others who look for it in the cache.
+      if (loaded && (!seal(made) || rename(made.c_str(), kept.c_str()) != 0))
+        go_without_cache(fail_errno(errno, "write {}", kept).error());
+      if (loaded) return loaded;
+      go_without_cache(loaded.error());  // its disk may be full
     }
-    TRY_DO(compile_in(folder->path(), source));
-    const std::string made = folder->path() + "/kernels.so";
-    TRY(auto loaded, load(made));
-    // Whole or not at all, for others who look for it in the cache.
-    if (keeps && (!seal(made) || rename(made.c_str(), kept.c_str()) != 0))
-      go_without_cache(fail_errno(errno, "write {}", kept).error());
-    return loaded;
+    TRY(const WorkFolder apart, WorkFolder::make("/tmp", "tutti-kernels."));
+    return compile_in(apart.path(), source);
   }
 
  private:
@@ -184,14 +182,15 @@ class SystemCompiler final : public NativeCompiler {
         {{"why", why.message()}});
   }
 
-  Result<void> compile_in(const std::string& folder, std::string_view source) const {
+  Result<std::unique_ptr<NativeCode>> compile_in(const std::string& folder,
+                                                 std::string_view source) const {
     TRY_DO(write_cache_file(folder, "kernels.c", source));
     std::vector<std::string> words = words_of(options_.command);
     for (const std::string_view flags : {kFlags, std::string_view(options_.instructions)})
       for (std::string& word : words_of(flags)) words.push_back(std::move(word));
     words.insert(words.end(), {"-o", folder + "/kernels.so", folder + "/kernels.c", "-lm"});
     TRY(const int status, run_program(words, folder + "/errors"));
-    if (status == 0) return {};
+    if (status == 0) return load(folder + "/kernels.so");
     const auto said = read_cache_file(folder, "errors", kMostDiagnostics);
     return fail(Code::internal, "{} ended with {} on generated kernels: {}", words[0], status,
                 said ? *said : "it said nothing");

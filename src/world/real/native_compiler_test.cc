@@ -88,11 +88,24 @@ TEST_CASE("where nothing can be kept there is a warning, once, and code all the 
 TEST_CASE("folders of killed processes are removed, and not those in which somebody works") {
   const TemporaryFolder folder;
   const std::string cache = folder.path + "/kernels";
-  std::filesystem::create_directories(cache + "/making.killed");
-  std::ofstream(cache + "/making.killed/kernels.c") << kSource;
+  std::filesystem::create_directories(cache);
   const auto working = WorkFolder::make(cache, "making.");
   REQUIRE(working.has_value());
-  CHECK(!std::filesystem::exists(cache + "/making.killed"));
+  const std::string here = working->path().substr(0, working->path().rfind('.') + 1);
+  const std::string killed = here + "killed";
+  const std::string forgotten = cache + "/making.of-another-host";
+  const std::string elsewhere = cache + "/making.of-yet-another";
+  for (const std::string& left : {killed, forgotten, elsewhere}) {
+    std::filesystem::create_directories(left);
+    std::ofstream(left + "/kernels.c") << kSource;
+  }
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(48);
+  std::filesystem::last_write_time(forgotten, long_ago);
+  CHECK(WorkFolder::make(cache, "making.").has_value());
+  CHECK(!std::filesystem::exists(killed));
+  CHECK(!std::filesystem::exists(forgotten));
+  CHECK(std::filesystem::exists(elsewhere));  // somebody there may work in it
+  std::filesystem::remove_all(elsewhere);
   CHECK(answer(cache) == 0x12345678);
   CHECK(std::filesystem::exists(working->path()));
   CHECK(files_in(cache).size() == 2);  // the code, and this folder
