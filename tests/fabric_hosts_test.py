@@ -136,8 +136,8 @@ threads = np.empty(2 * size, np.int64)
 world.all_gather(np.array([os.getpid(), idle.native_id]), threads)
 if rank == 5:
     ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_long(-1))  # PR_SET_PTRACER, where only parents may
-    held = [sys.executable, "-c", {HOLD_IN_DEATH!r}, str(idle.native_id), {str(tmp_path / "told")!r}]
-    held = subprocess.Popen(held, stdout=subprocess.PIPE, text=True)
+    words = ["-c", {HOLD_IN_DEATH!r}, str(idle.native_id), {str(tmp_path / "told")!r}]
+    held = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
     assert held.stdout.readline() == "holds\\n"
 world.barrier()
 if rank == 5:
