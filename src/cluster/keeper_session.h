@@ -129,7 +129,7 @@ class KeeperSession final : private ByteTaker {
   uint64_t signals_ = 0;        // that it was sent; each is answered
   uint64_t signals_heard_ = 0;  // of these
   uint64_t word_ = 0;           // the last that only asks for a word, among them
-  int silent_looks_ = 0;  // punctual ones in a row that found it owing a word
+  int silent_looks_ = 0;        // punctual ones in a row that found it owing a word
   bool silence_told_ = false;
   bool end_awaited_ = false;  // at the last look
   Instant look_due_{};
