@@ -178,6 +178,12 @@ Task<Result<void>> end_keepers(World& world, const Home& home, bool keep_jobs) {
   co_return {};
 }
 
+// An agent of a version that cannot leave for a while would die of being told to.
+int leaving_signal(const Home& home) {
+  const auto agent = running_program(home.pid_file("agent"));
+  return agent && expects_signal(*agent, kLeaveForAWhile) ? kLeaveForAWhile : SIGTERM;
+}
+
 Task<Result<void>> end_all(World& world, const Home& home, bool keep_jobs) {
   auto machine = co_await load_machine(world, home);
   if (!machine && machine.error().code() == Code::not_found) co_return {};
@@ -190,8 +196,8 @@ Task<Result<void>> end_all(World& world, const Home& home, bool keep_jobs) {
       if (!ended) co_return ended;
     }
   }
-  CO_TRY_DO(
-      end_program(home.pid_file("agent"), kEndPatience, keep_jobs ? kLeaveForAWhile : SIGTERM));
+  const int first = keep_jobs ? leaving_signal(home) : SIGTERM;
+  CO_TRY_DO(end_program(home.pid_file("agent"), kEndPatience, first));
   auto ended = co_await end_keepers(world, home, keep_jobs);
   if (!ended) co_return ended;
   co_return end_program(home.pid_file("head"), kEndPatience);

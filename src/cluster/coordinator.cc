@@ -525,8 +525,9 @@ void Coordinator::on_time(Instant now) {
               SIGTERM);
   if (end_at_ && *end_at_ <= now)
     begin_end(cluster::KILLED_BY_USER, kPreempted, end_grace_, SIGTERM);
-  // Who said that it comes back is asked again until it does, or is lost.
-  if (adopted_by_ && *adopted_by_ <= now && unheard().meets(away_))
+  // Who said that it comes back is asked again until it does, or is lost. While another is silent,
+  // what is left has to begin anew anyway, and nobody waits.
+  if (adopted_by_ && *adopted_by_ <= now && !unheard().empty() && unheard().minus(away_).empty())
     adopted_by_ = now + kAdoptionPatience;
   if (adopted_by_ && *adopted_by_ <= now) adopted();
   if (may_restart() && *restart_at_ <= now) restart();

@@ -20,6 +20,17 @@ TEST_CASE("a second coordinator waits for hosts that are away as they said") {
   CHECK(bench.stop() == "");
 }
 
+TEST_CASE("who is away is not waited for when another is silent anyway") {
+  const job::Spec spec = spec_of({{.count = 8}});
+  CoordinatorBench bench(appointment_of(spec, 2, 2));
+  bench.coordinator.set_away(set("2"));
+  bench.started("0-1,6-7", kFirstEpoch);
+  bench.confirm("1,4");
+  for (int i = 0; i < 100; ++i) bench.wait(1s);
+  CHECK(bench.state() == cluster::WAITING_FOR_HOSTS);
+  CHECK(bench.wanted() == "2-5");
+}
+
 TEST_CASE("a host that was away and is not waited for any more is lost") {
   const job::Spec spec = spec_of({{.count = 8}});
   CoordinatorBench bench(appointment_of(spec, 2, 2));

@@ -164,6 +164,11 @@ void Head::learn(cluster::HostAbout about) {
   place_queued();
 }
 
+// Nothing is placed on one that is about to leave for a while, but it is there until then.
+bool Head::is_connected(NodeId node) const {
+  return state_.placement.is_alive(node) || tree_->alive().contains(node);
+}
+
 Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
   cluster::HostAbout about;
   about.ParseFromString(attach.about());
@@ -179,7 +184,7 @@ Result<NodeId> Head::admit(const tree::Attach& attach, const wire::Peer& peer) {
   if (about.name() != peer.identity.name)
     return fail(Code::denied, "{} calls itself {}", peer.identity.name, about.name());
   TRY(const NodeId node, number_for(about));
-  if (state_.placement.is_alive(node)) {
+  if (is_connected(node)) {
     cluster::Hanging refused;
     refused.set_node(node);
     refused.set_name(about.name());

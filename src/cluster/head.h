@@ -101,6 +101,7 @@ class Head final : public TreeUser, private EventLogReader {
   void expel(const cluster::Hanging& hanging);
   void note_twin(const cluster::Hanging& refused);
   void hosts_came();
+  bool is_connected(NodeId node) const;
   Result<NodeId> number_for(const cluster::HostAbout& about);
   void learn(cluster::HostAbout about);
 

@@ -288,7 +288,7 @@ Result<cluster::HostAbout> Head::host(const std::string& name) const {
 Task<Result<void>> Head::forget_host(std::string name) {
   CO_TRY(const cluster::HostAbout known, host(name));
   const NodeId node = known.node();
-  if (state_.placement.is_alive(node))
+  if (is_connected(node))
     co_return fail(Code::exists,
                    "host {} is connected; end its agent with `tutti down` there first", name);
   for (const auto& [id, job] : state_.jobs)

@@ -238,7 +238,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   Task<void> end_orphans();
   void report_end(bool to_head);
   void give_up_stuck();
-  bool give_up_keeper();
+  bool keeper_owes_word();
   Task<void> change_pages(bool newer, RangeSet started);
   Task<bool> mourn();
   RangeSet running() const;
@@ -281,7 +281,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   // The keeper's answers (host_job_keeper.cc).
   void on_keeper_frame(KeeperFrame frame) override;
   void on_keeper_gone(const Error& why) override;
-  bool awaits_keeper() const override;
+  KeeperOwes keeper_owes() const override;
+  void on_keeper_silent() override;
   void on_spawned(KeeperFrame frame);
   void on_exited(const KeeperFrame& frame);
   void take_slot(Local& local, uint64_t slot);

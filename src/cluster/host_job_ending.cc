@@ -14,15 +14,21 @@ namespace {
 constexpr Duration kOutputPatience = 500ms;
 // Between tries to end what could not be ended.
 constexpr Duration kLeftoverPause = 5s;
+// Clearly longer than a keeper is busy with what does not end, in looks of a second each.
+constexpr int kSilentLooksInEnd = 20;
 // Until the head has heard that it is gone.
 constexpr Duration kReleasePause = 1s;
 
 }  // namespace
 
-// A keeper that said nothing in all that time is no help. What it has is ended from outside.
-bool HostJob::give_up_keeper() {
-  if (keeper_ == nullptr || keeper_->heard_at() + kEndPatience > world_.clock().now()) return false;
-  keeper_->end_from_outside("it did not answer, and was killed");
+// A keeper that says nothing for long is no help: what it has is ended from outside. Before that,
+// or when we did not run ourselves, what we know of its ranks may be old.
+bool HostJob::keeper_owes_word() {
+  if (keeper_ == nullptr) return false;
+  keeper_->give_up_after(kSilentLooksInEnd);
+  if (keeper_ == nullptr || keeper_->is_heard()) return false;
+  // Not in step with the looks, whose words are answered a moment after.
+  give_up_at_ = world_.clock().now() + kKeeperLook * 3 / 2;
   return true;
 }
 
@@ -30,7 +36,7 @@ bool HostJob::give_up_keeper() {
 // number yet is none of them: the keeper has still to say what became of its start.
 void HostJob::give_up_stuck() {
   give_up_at_ = kNever;
-  if (give_up_keeper()) return;
+  if (keeper_owes_word() || keeper_ == nullptr) return;
   std::string stuck;
   bool unanswered = false;
   for (const auto& [process, local] : processes_) {
@@ -64,11 +70,11 @@ Task<bool> HostJob::wait_for_ends() {
   }
   if (keeper_ == nullptr || running().empty()) co_return true;
   stop(running(), Duration(end_->grace_ns()), end_->signal());
-  while (keeper_ != nullptr && !running().empty() && world_.clock().now() < give_up_at_) {
+  while (keeper_ != nullptr && !running().empty()) {
+    if (world_.clock().now() >= give_up_at_ && !keeper_owes_word()) break;
     auto woken = co_await alarm_.until(give_up_at_);
     if (!woken) co_return false;
   }
-  if (!running().empty()) give_up_keeper();
   co_return true;
 }
 

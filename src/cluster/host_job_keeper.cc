@@ -42,11 +42,19 @@ void HostJob::on_keeper_frame(KeeperFrame frame) {
   alarm_.ring();
 }
 
-bool HostJob::awaits_keeper() const {
+KeeperOwes HostJob::keeper_owes() const {
   const auto leaves = [](const auto& entry) {
     return entry.second.stopping && entry.second.phase != Phase::exited;
   };
-  return end_ || adopting_ || !asked_.empty() || std::ranges::any_of(processes_, leaves);
+  if (end_ || resetting_) return KeeperOwes::end;
+  if (std::ranges::any_of(processes_, leaves)) return KeeperOwes::stop;
+  return adopting_ || !asked_.empty() ? KeeperOwes::answer : KeeperOwes::nothing;
+}
+
+// Its ranks are well for all we know: whatever is asked of it waits.
+void HostJob::on_keeper_silent() {
+  TUTTI_LOG(warn, "a keeper does not answer for 30 s, and is waited for; does a file system hang?",
+            {{"job", job_}, {"keeper", keeper_->path()}, {"pid", keeper_->pid()}});
 }
 
 // What the keeper answers now.

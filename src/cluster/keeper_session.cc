@@ -10,7 +10,10 @@ namespace tutti {
 namespace {
 
 // A spare that does not take its rank, or what does not end, holds up a keeper for ten seconds.
-constexpr Duration kWordPatience = 30s;
+constexpr int kSilentLooks = 30;
+// Later than that, we did not run when we should have: the keeper's words may be there, unread.
+constexpr Duration kLateLook = 1500ms;
+constexpr char kUninterruptible = 'D';  // the kernel's letter
 // Between looks at one that has a job and of which nothing is expected: it may have been stopped.
 constexpr Duration kIdleLook = 10s;
 // It is no rank's: what is sent to it reaches nobody, and the keeper says so.
@@ -23,8 +26,7 @@ KeeperSession::KeeperSession(World& world, std::unique_ptr<KeeperStream> stream,
     : world_(world),
       stream_(std::move(stream)),
       process_(std::move(process)),
-      path_(std::move(path)),
-      heard_at_(world.clock().now()) {
+      path_(std::move(path)) {
   // It may be stopped, and not say so itself.
   const auto other = stream_->stream().peer_credentials();
   if (other) pid_ = other->pid;
@@ -119,7 +121,8 @@ void KeeperSession::take_first(const KeeperFrame& frame) {
 }
 
 void KeeperSession::take(KeeperFrame frame) {
-  heard_at_ = world_.clock().now();
+  silent_looks_ = 0;
+  silence_told_ = false;
   if (version_ == 0) return take_first(frame);
   if (frame.kind == KeeperMessage::signalled) ++signals_heard_;
   if (is_resetting_) {
@@ -135,14 +138,27 @@ void KeeperSession::take(KeeperFrame frame) {
   if (user_ != nullptr) user_->on_keeper_frame(std::move(frame));
 }
 
-bool KeeperSession::is_awaited() const {
-  return version_ == 0 || is_resetting_ || is_leaving_ || signals_heard_ < word_ ||
-         (user_ != nullptr && user_->awaits_keeper());
+KeeperOwes KeeperSession::owes() const {
+  // One that we have just started has nothing that could be lost with it.
+  const bool is_mute = version_ == 0 && process_ != nullptr;
+  if (is_mute || is_resetting_ || is_leaving_) return KeeperOwes::end;
+  const KeeperOwes asked = user_ != nullptr ? user_->keeper_owes() : KeeperOwes::nothing;
+  const bool answers = version_ != 0 && signals_heard_ >= word_;
+  return asked == KeeperOwes::nothing && !answers ? KeeperOwes::answer : asked;
+}
+
+bool KeeperSession::is_heard() const {
+  return signals_heard_ >= word_ && world_.clock().now() <= look_due_ + kLateLook;
+}
+
+void KeeperSession::look_at(Instant due) {
+  look_due_ = due;
+  world_.clock().arm(looking_, due);
 }
 
 void KeeperSession::look_closely() {
   if (std::exchange(looks_closely_, true)) return;
-  world_.clock().arm(looking_, world_.clock().now() + kKeeperLook);
+  look_at(world_.clock().now() + kKeeperLook);
 }
 
 void KeeperSession::look() {
@@ -150,6 +166,7 @@ void KeeperSession::look() {
   // Of one that has ended we hear by its stream; its number may be another's by then.
   if (gone_ || (process_ != nullptr && !process_->signal(0))) return;
   const Instant now = world_.clock().now();
+  const bool punctual = now <= look_due_ + kLateLook;
   const StopWatch::Seen seen = stop_watch_.look(world_.processes(), pid());
   if (seen == StopWatch::Seen::hopeless)
     return end_from_outside("it was stopped again and again, and was killed");
@@ -157,23 +174,45 @@ void KeeperSession::look() {
     TUTTI_LOG(warn, "a keeper was stopped; it goes on", {{"keeper", path_}, {"pid", pid()}});
     look_closely();
   }
-  if (is_awaited()) return ask_for_a_word();
-  if (!looking_.armed() && user_ != nullptr) world_.clock().arm(looking_, now + kIdleLook);
+  if (owes() != KeeperOwes::nothing) {
+    count_silence(punctual);
+    if (!gone_) ask_for_a_word();
+    return;
+  }
+  silent_looks_ = 0;
+  end_awaited_ = false;
+  if (!looking_.armed() && user_ != nullptr) look_at(now + kIdleLook);
+}
+
+// It had a second for a word since the last look, and we had one to read it.
+void KeeperSession::count_silence(bool punctual) {
+  const bool ends = owes() >= KeeperOwes::stop;
+  if (!punctual || (ends && !end_awaited_)) silent_looks_ = 0;
+  end_awaited_ = ends;
+  if (signals_heard_ >= word_) return;
+  if (punctual) ++silent_looks_;
+  if (silent_looks_ < kSilentLooks) return;
+  give_up_after(kSilentLooks);
+  if (gone_ || user_ == nullptr || std::exchange(silence_told_, true)) return;
+  user_->on_keeper_silent();
+}
+
+void KeeperSession::give_up_after(int silent_looks) {
+  const KeeperOwes owed = owes();
+  if (gone_ || owed < KeeperOwes::stop || !end_awaited_ || silent_looks_ < silent_looks) return;
+  // It waits for a device or a file system, and would not end either.
+  const bool hangs = world_.processes().state_of(pid()) == kUninterruptible;
+  if (owed == KeeperOwes::end || !hangs) end_from_outside("it did not answer, and was killed");
 }
 
 // It answers in turn, so what it is busy with is over by then.
 void KeeperSession::ask_for_a_word() {
-  const Instant now = world_.clock().now();
   look_closely();
-  if (signals_heard_ >= word_) {
-    keeper::Signal nothing;
-    nothing.add_ranks(kNobody);
-    word_at_ = now;
-    send(KeeperMessage::signal, nothing);
-    word_ = signals_;
-  } else if (now - std::max(word_at_, heard_at_) >= kWordPatience) {
-    end_from_outside("it did not answer, and was killed");
-  }
+  if (signals_heard_ < word_) return;
+  keeper::Signal nothing;
+  nothing.add_ranks(kNobody);
+  send(KeeperMessage::signal, nothing);
+  word_ = signals_;
 }
 
 void KeeperSession::end_from_outside(const std::string& why) {

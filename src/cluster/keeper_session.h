@@ -3,8 +3,10 @@
 // given to the job that has the keeper at the time.
 //
 // While something is expected of the keeper it is looked at once a second, and asked for a word.
-// One that was stopped has to go on; one that is kept from its work, or says nothing for long, is
-// ended from outside with all that it has.
+// One that was stopped has to go on; one that is kept from its work is ended from outside with all
+// that it has. So is one that says nothing for long while an end is waited for; of any other that
+// is only told, since a file system that hangs holds it up as long as it likes. Silence is counted
+// in looks: while we do not run ourselves, stopped perhaps, nobody is silent.
 #pragma once
 
 #include <functional>
@@ -25,13 +27,22 @@ constexpr size_t kMaxKeeperOutbox = 4 * kMaxKeeperMessage;
 
 class KeeperSession;
 
+// What a keeper is to do next.
+enum class KeeperOwes : uint8_t {
+  nothing,
+  answer,
+  stop,  // of some of its ranks, in whose place others wait
+  end,   // of everything
+};
+
 // Whoever has the keeper. Calls must not wait, nor destroy the session.
 class KeeperUser {
  public:
   virtual void on_keeper_frame(KeeperFrame frame) = 0;
   virtual void on_keeper_gone(const Error& why) = 0;
-  // Whether the keeper owes an answer, or an end.
-  virtual bool awaits_keeper() const { return false; }
+  virtual KeeperOwes keeper_owes() const { return KeeperOwes::nothing; }
+  // It says nothing for long, and is waited for. Once for each silence.
+  virtual void on_keeper_silent() {}
 
  protected:
   ~KeeperUser() = default;
@@ -61,9 +72,11 @@ class KeeperSession final : private ByteTaker {
   const std::string& path() const { return path_; }
   pid_t pid() const { return process_ != nullptr ? process_->pid() : pid_; }
   bool gone() const { return gone_; }
-  // Since when it may have been dead without our noticing. One that lives is heard once a second,
-  // while something is expected of it; what it does in between takes it seconds at most.
-  Instant heard_at() const { return heard_at_; }
+  // Whether it said a word when it was looked at last, and that was not long ago. Else we may know
+  // less than it has told: we did not run.
+  bool is_heard() const;
+  // Ends it from outside if an end is waited for, for so many silent looks.
+  void give_up_after(int silent_looks);
   // It does not do its work, and is killed. Its user ends what it leaves, as of any that is gone.
   void end_from_outside(const std::string& why);
   // Nothing of it runs any more; then it may be destroyed.
@@ -85,9 +98,11 @@ class KeeperSession final : private ByteTaker {
   Task<void> say_hello(uint32_t highest);
   Task<void> write_out();
   void end(const Error& why);
-  bool is_awaited() const;
+  KeeperOwes owes() const;
+  void look_at(Instant due);
   void look_closely();
   void look();
+  void count_silence(bool punctual);
   void ask_for_a_word();
 
   class Looking final : public Timer {
@@ -114,8 +129,10 @@ class KeeperSession final : private ByteTaker {
   uint64_t signals_ = 0;        // that it was sent; each is answered
   uint64_t signals_heard_ = 0;  // of these
   uint64_t word_ = 0;           // the last that only asks for a word, among them
-  Instant word_at_{};
-  Instant heard_at_{};
+  int silent_looks_ = 0;        // punctual ones in a row that found it owing a word
+  bool silence_told_ = false;
+  bool end_awaited_ = false;  // at the last look
+  Instant look_due_{};
   StopWatch stop_watch_;
   Looking looking_{*this};
   bool looks_closely_ = false;

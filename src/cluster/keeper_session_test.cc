@@ -13,8 +13,10 @@ struct Owner final : KeeperUser {
   std::string gone;
   void on_keeper_frame(KeeperFrame) override {}
   void on_keeper_gone(const Error& why) override { gone = why.text(); }
-  bool awaits_keeper() const override { return awaits; }
-  bool awaits = false;
+  KeeperOwes keeper_owes() const override { return owes; }
+  void on_keeper_silent() override { ++silences; }
+  KeeperOwes owes = KeeperOwes::nothing;
+  int silences = 0;
 };
 
 struct Meeting {
@@ -96,22 +98,72 @@ void end(Simulator& sim, Meeting& meeting) {
   sim.run_for(1s);
 }
 
-TEST_CASE("a keeper that owes an answer and says nothing for long is ended from outside") {
+TEST_CASE("a keeper that owes an end and says nothing for long is ended from outside") {
+  for (const KeeperOwes owes : {KeeperOwes::stop, KeeperOwes::end}) {
+    Simulator sim({.hosts = 1});
+    Speaker keeper;
+    Meeting meeting;
+    begin(sim, meeting, keeper);
+    meeting.owner.owes = owes;
+    meeting.session->send(KeeperMessage::end, keeper::End());
+    sim.run_for(1h);
+    CHECK_FALSE(meeting.session->gone());  // it takes its time, but it is there
+    CHECK(meeting.session->is_heard());
+    keeper.quiet = true;
+    sim.run_for(25s);
+    CHECK_FALSE(meeting.session->gone());
+    sim.run_for(10s);
+    CHECK(meeting.session->gone());
+    CHECK(meeting.owner.gone.find("did not answer, and was killed") != std::string::npos);
+    end(sim, meeting);
+  }
+}
+
+TEST_CASE("a keeper that owes only an answer is waited for, and told once until it speaks") {
   Simulator sim({.hosts = 1});
   Speaker keeper;
   Meeting meeting;
   begin(sim, meeting, keeper);
-  meeting.owner.awaits = true;
+  meeting.owner.owes = KeeperOwes::answer;
   meeting.session->send(KeeperMessage::spawn, keeper::Spawn());
-  sim.run_for(1h);
-  CHECK_FALSE(meeting.session->gone());  // it takes its time, but it is there
-  CHECK(meeting.session->heard_at() + 2s > sim.clock().now());
+  sim.run_for(5s);
   keeper.quiet = true;
+  sim.run_for(25s);
+  CHECK(meeting.owner.silences == 0);
+  sim.run_for(1h);
+  CHECK(meeting.owner.silences == 1);
+  CHECK_FALSE(meeting.session->is_heard());
+  // An end has all the time anew.
+  meeting.owner.owes = KeeperOwes::end;
   sim.run_for(25s);
   CHECK_FALSE(meeting.session->gone());
   sim.run_for(10s);
   CHECK(meeting.session->gone());
-  CHECK(meeting.owner.gone.find("did not answer, and was killed") != std::string::npos);
+  end(sim, meeting);
+}
+
+TEST_CASE("a keeper is not silent while its agent does not run") {
+  Simulator sim({.hosts = 1});
+  Speaker keeper;
+  Meeting meeting;
+  begin(sim, meeting, keeper);
+  meeting.owner.owes = KeeperOwes::end;
+  meeting.session->send(KeeperMessage::end, keeper::End());
+  sim.run_for(5s);
+  keeper.quiet = true;
+  for (int i = 0; i < 5; ++i) {
+    sim.run_for(5s);
+    sim.pause(0);
+    sim.run_for(1min);
+    sim.resume(0);
+    CHECK_FALSE(meeting.session->is_heard());
+    meeting.session->give_up_after(10);
+    CHECK_FALSE(meeting.session->gone());
+  }
+  sim.run_for(25s);
+  CHECK_FALSE(meeting.session->gone());
+  sim.run_for(10s);
+  CHECK(meeting.session->gone());
   end(sim, meeting);
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 // The root ends the wait. Others remember it a little longer, so that they never end it before.
 constexpr Duration kAwayMargin = 5s;
+// A head that has just started knows nobody who is away. Those who know hang below it by then.
+constexpr Duration kHearsayTime = 15s;
 
 tree::Envelope away_message(const RangeSet& nodes, Duration time) {
   tree::Envelope envelope;
@@ -56,12 +58,18 @@ Result<void> TreeNode::on_away(TreeLink& link, const tree::Away& told) {
     note_away(nodes, time);
     return {};
   }
-  // Whoever was cut off may not have heard that they are back; whom we know we know better.
+  // Whoever was cut off may not have heard that they are back, or lost since: the head knows.
   const RangeSet unknown = nodes.minus(away());
-  const RangeSet back = unknown.common(alive_);
-  if (!back.empty()) link.post(away_message(back, Duration()));
-  const RangeSet fresh = unknown.minus(back);
-  if (!fresh.empty() && time > 0s) note_away(fresh, time);
+  const RangeSet gone = unknown.minus(alive_);
+  const bool is_sure = is_head_ && world_.clock().now() >= started_at_ + kHearsayTime;
+  if (!is_sure) {
+    const RangeSet back = unknown.common(alive_);
+    if (!back.empty()) link.post(away_message(back, Duration()));
+    if (!gone.empty() && time > 0s) note_away(gone, time);
+    return {};
+  }
+  if (!unknown.empty()) link.post(away_message(unknown, Duration()));
+  if (!gone.empty()) link.post(lost_message(gone));
   return {};
 }
 
@@ -102,7 +110,8 @@ Instant TreeNode::away_due() const {
   return due == kNever || up_ == nullptr ? due : due + kAwayMargin;
 }
 
-// Who did not come back is as lost as anybody.
+// Who did not come back is as lost as anybody. Only the head can say so: what is cut off from it
+// only stops to wait for them.
 void TreeNode::expire_away() {
   const Instant now = world_.clock().now() - (up_ == nullptr ? Duration() : kAwayMargin);
   RangeSet over;
@@ -111,7 +120,7 @@ void TreeNode::expire_away() {
   if (over.empty()) return;
   note_away(over, Duration());
   const RangeSet gone = over.minus(alive_);
-  if (up_ != nullptr || gone.empty()) return;
+  if (!is_head_ || gone.empty()) return;
   TUTTI_LOG(info, "agents did not come back", {{"nodes", gone.text()}});
   user_.on_alive({}, gone);
   pass_on_lost(gone);

@@ -14,6 +14,8 @@ inline std::span<const uint32_t> span_of(const google::protobuf::RepeatedField<u
   return {field.data(), static_cast<size_t>(field.size())};
 }
 
+tree::Envelope lost_message(const RangeSet& nodes);
+
 // Asking somebody to hang below it.
 struct Proposal {
   RangeSet told;  // who lives, as we said

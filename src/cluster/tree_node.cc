@@ -13,13 +13,13 @@ constexpr Duration kNewsDelay = 20ms;
 // Longer than finding another place takes.
 constexpr Duration kLossMemory = 5s;
 
+}  // namespace
+
 tree::Envelope lost_message(const RangeSet& nodes) {
   tree::Envelope envelope;
   for (const uint32_t end : nodes.pairs()) envelope.mutable_lost()->add_nodes(end);
   return envelope;
 }
-
-}  // namespace
 
 TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUser& user)
     : world_(world),
@@ -31,6 +31,7 @@ TreeNode::TreeNode(World& world, wire::Seals& seals, TreeOptions options, TreeUs
       lowest_version_(options.lowest_version),
       highest_version_(options.highest_version),
       instance_(world.random().next()),
+      started_at_(world.clock().now()),
       address_(std::move(options.address)),
       about_(std::move(options.about)),
       self_(std::move(options.self)),

@@ -216,6 +216,7 @@ class TreeNode final : private ConnectionTaker {
   uint16_t highest_version_;
   uint32_t greeting_ = 0;  // neighbours that are not children yet
   uint64_t instance_;
+  Instant started_at_;
   std::string address_;
   std::string about_;
   wire::Identity self_;

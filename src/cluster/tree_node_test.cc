@@ -427,6 +427,47 @@ TEST_CASE("who was cut off while a node came back does not take it for away") {
   CHECK(stage.node(2).away().empty());
 }
 
+TEST_CASE("who was cut off while a node came back and was lost does not make it away again") {
+  Stage stage(8, 2);
+  stage.sim.run_for(20s);
+  stage.node(7).leave_for(10min);
+  stage.sim.run_for(100ms);
+  stage.sim.crash(7);
+  stage.sim.run_for(1s);
+  const uint64_t cut = stage.sim.links().partition(HostSet::one(2), HostSet::all());
+  stage.sim.run_for(3s);
+  stage.sim.reboot(7);
+  stage.sim.run_for(3s);
+  stage.sim.crash(7);
+  stage.sim.run_for(10s);
+  CHECK(stage.members[1]->lost.contains(7));
+  CHECK(stage.node(2).away() == RangeSet(7));
+  stage.sim.links().heal(cut);
+  stage.sim.run_for(20s);
+  CHECK(stage.node(0).alive().contains(2));
+  CHECK(stage.node(0).away().empty());
+  CHECK(stage.node(2).away().empty());
+  CHECK(stage.members[2]->lost.contains(7));
+}
+
+TEST_CASE("who is cut off from the head forgets who was away, and loses nobody") {
+  Stage stage(8, 2);
+  stage.sim.run_for(3s);
+  stage.node(7).leave_for(8s);
+  stage.sim.run_for(100ms);
+  stage.sim.crash(7);
+  stage.sim.run_for(1s);
+  const uint64_t cut = stage.sim.links().partition(HostSet::one(2), HostSet::all());
+  stage.sim.run_for(2s);
+  stage.sim.reboot(7);
+  stage.sim.run_for(20s);
+  CHECK(stage.node(2).away().empty());
+  CHECK_FALSE(stage.members[2]->lost.contains(7));
+  stage.sim.links().heal(cut);
+  stage.sim.run_for(5s);
+  CHECK(stage.node(0).alive() == stage.everyone());
+}
+
 const QueueMark& mark_of(std::string_view name) {
   const auto marks = queue_marks();
   const auto found =

@@ -143,6 +143,18 @@ Result<void> end_program(const std::string& pid_file, Duration patience, int fir
   return fail(Code::deadline, "the process of {} does not end, not even of SIGKILL", pid_file);
 }
 
+bool expects_signal(pid_t pid, int number) {
+  const std::string status = read_path(fmt::format("/proc/{}/status", pid));
+  for (const std::string_view field : {"\nSigCgt:\t", "\nSigBlk:\t"}) {
+    const size_t at = status.find(field);
+    if (at == std::string::npos) continue;
+    uint64_t mask = 0;
+    std::from_chars(status.data() + at + field.size(), status.data() + status.size(), mask, 16);
+    if ((mask >> (number - 1) & 1) != 0) return true;
+  }
+  return false;
+}
+
 bool ends_within(pid_t pid, Duration patience) {
   const Handle process = own_fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   return !process.open() || ends_within(process, patience);

@@ -39,6 +39,9 @@ std::optional<pid_t> running_program(const std::string& pid_file);
 // end.
 Result<void> end_program(const std::string& pid_file, Duration patience, int first = SIGTERM);
 
+// Whether a signal is more to a process than its death: it catches it, or waits for it.
+bool expects_signal(pid_t pid, int number);
+
 // Whether a process that we know to live now ends in time.
 bool ends_within(pid_t pid, Duration patience);
 
