@@ -1,7 +1,6 @@
 #include "world/real/background.h"
 
 #include <doctest/doctest.h>
-
 #include <unistd.h>
 
 #include <csignal>
