@@ -483,7 +483,7 @@ Result<std::shared_ptr<Group>> Fabric::made_group(std::shared_ptr<Group> made, R
 }
 
 Result<std::shared_ptr<Group>> Fabric::group(std::vector<uint32_t> ranks, std::string name,
-                                             std::string site) {
+                                             const std::string& site) {
   TRY(auto made, make_group(std::move(ranks), std::move(name), site));
   auto met = made->meet();
   return made_group(std::move(made), std::move(met));

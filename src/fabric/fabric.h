@@ -109,7 +109,7 @@ class Fabric {
   // After a deadline it may be asked for again, and goes on. `site` is where the caller is, for
   // people.
   Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name,
-                                       std::string site = {});
+                                       const std::string& site = {});
   Task<Result<std::shared_ptr<Group>>> group(World& world, std::vector<uint32_t> ranks,
                                              std::string name, std::string site = {});
 
