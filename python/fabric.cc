@@ -484,11 +484,11 @@ void bind_fabric(nb::module_& module) {
       .def(
           "group",
           [](const std::shared_ptr<PythonFabric>& self, std::vector<uint32_t> ranks,
-             std::string name, std::string site) {
+             std::string name, const std::string& site) {
             auto made = [&] {
               const nb::gil_scoped_release others_may_run;
               const std::scoped_lock lock(self->mutex());
-              return self->fabric().group(std::move(ranks), std::move(name), std::move(site));
+              return self->fabric().group(std::move(ranks), std::move(name), site);
             }();
             return CallableGroup{{self, value_or_raise(std::move(made))}};
           },
