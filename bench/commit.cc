@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const bool plain = std::strcmp(argv[1], "plain") == 0;
   StepState state{.elements = std::strtoull(argv[2], nullptr, 10)};
-  const uint64_t room = state.elements + state.chunk;
+  const uint64_t room = state.elements + 2 * kAdamWBlock;
   const uint64_t bytes = 4096 + 5 * room * sizeof(float);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

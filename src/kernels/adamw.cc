@@ -25,6 +25,11 @@ std::span<const AdamWKernel* const> kernels() {
 
 std::atomic<const AdamWKernel*> chosen = nullptr;
 
+const AdamWKernel& best() {
+  const AdamWKernel* now = chosen.load(std::memory_order_relaxed);
+  return now != nullptr ? *now : *kernels().back();
+}
+
 }  // namespace
 
 AdamWStep adamw_step(const AdamW& options, uint64_t step, float gradient_scale) {
@@ -43,8 +48,12 @@ AdamWStep adamw_step(const AdamW& options, uint64_t step, float gradient_scale) 
 }
 
 void adamw_update(const AdamWStep& step, const AdamWArrays& arrays) {
-  const AdamWKernel* now = chosen.load(std::memory_order_relaxed);
-  (now != nullptr ? now : kernels().back())->update(step, arrays);
+  best().update(step, arrays);
+}
+
+void adamw_update_undoable(const AdamWStep& step, const AdamWArrays& arrays,
+                           const AdamWUndo& undo) {
+  best().update_undoable(step, arrays, undo);
 }
 
 std::span<const char* const> adamw_kernels() {

@@ -2,6 +2,8 @@
 // of operations; the fastest that the processor has is chosen at run time.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,6 +46,31 @@ struct AdamWArrays {
   size_t elements;
 };
 void adamw_update(const AdamWStep& step, const AdamWArrays& arrays);
+
+// The same, block after block, for a process that may be killed at any instruction. Before weights of
+// block k are written, the old ones are in record k % 2, and `begun` is k + 1. Whoever restores that
+// block goes on from it.
+struct AdamWUndo {
+  float* records;  // of two blocks
+  std::atomic<uint64_t>* begun;
+  uint64_t first;  // block
+  bool down;       // the last block of the arrays is block 0
+};
+void adamw_update_undoable(const AdamWStep& step, const AdamWArrays& arrays, const AdamWUndo& undo);
+
+// So few that copying hides behind the arithmetic, and that everything of two blocks is in the nearest
+// cache; twice as many as the widest vectors have, since reading half of what was just stored stalls.
+inline constexpr uint64_t kAdamWBlock = 32;
+
+struct AdamWBlock {
+  uint64_t begin;
+  uint64_t length;
+};
+inline AdamWBlock adamw_block(uint64_t elements, uint64_t k, bool down) {
+  const uint64_t blocks = (elements + kAdamWBlock - 1) / kAdamWBlock;
+  const uint64_t begin = (down ? blocks - 1 - k : k) * kAdamWBlock;
+  return {begin, std::min(kAdamWBlock, elements - begin)};
+}
 
 // For tests: the kernels this processor can run, by name, and choosing one of them.
 std::span<const char* const> adamw_kernels();

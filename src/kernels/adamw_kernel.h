@@ -8,6 +8,7 @@ namespace tutti {
 struct AdamWKernel {
   const char* name;
   void (*update)(const AdamWStep& step, const AdamWArrays& arrays);
+  void (*update_undoable)(const AdamWStep& step, const AdamWArrays& arrays, const AdamWUndo& undo);
 };
 
 extern const AdamWKernel kAdamWSse2;

@@ -9,16 +9,15 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t kElements = 11;
-constexpr uint64_t kChunk = 4;
+constexpr uint64_t kElements = 2 * kAdamWBlock + 5;
 
 // A rank's vault, as plain memory.
 struct Memory {
   StepWords words{};
   std::vector<float> weights = std::vector<float>(kElements);
-  std::vector<float> undo = std::vector<float>(kChunk);
-  std::vector<float> first = std::vector<float>(kElements + kChunk);
-  std::vector<float> second = std::vector<float>(kElements + kChunk);
+  std::vector<float> undo = std::vector<float>(2 * kAdamWBlock);
+  std::vector<float> first = std::vector<float>(kElements + kAdamWBlock);
+  std::vector<float> second = std::vector<float>(kElements + kAdamWBlock);
   std::vector<float> gradient = std::vector<float>(kElements);
 
   StepState state() {
@@ -28,8 +27,7 @@ struct Memory {
             .first = first.data(),
             .second = second.data(),
             .gradient = gradient.data(),
-            .elements = kElements,
-            .chunk = kChunk};
+            .elements = kElements};
   }
   Memory() = default;
   Memory(const Memory& other) { *this = other; }
@@ -68,19 +66,23 @@ class MortalStore {
     for (uint64_t i = 0; i < elements; ++i) pending_.push_back({to + i, values[i]});
     if (seed_free()) flush();
   }
-  void update(const AdamWStep& step, const AdamWArrays& arrays) {
-    std::vector<float> out(3 * arrays.elements);
-    AdamWArrays aside = arrays;
-    aside.weights_out = out.data();
-    aside.first_out = out.data() + arrays.elements;
-    aside.second_out = out.data() + 2 * arrays.elements;
-    adamw_update(step, aside);
-    for (uint64_t i = 0; i < arrays.elements; ++i) {
-      pending_.push_back({arrays.weights_out + i, aside.weights_out[i]});
-      pending_.push_back({arrays.first_out + i, aside.first_out[i]});
-      pending_.push_back({arrays.second_out + i, aside.second_out[i]});
+  // What the kernels do, a block at a time.
+  void update(const AdamWStep& step, const AdamWArrays& arrays, const AdamWUndo& undo) {
+    const uint64_t blocks = (arrays.elements + kAdamWBlock - 1) / kAdamWBlock;
+    for (uint64_t k = undo.first; k < blocks; ++k) {
+      const auto [begin, length] = adamw_block(arrays.elements, k, undo.down);
+      copy(undo.records + k % 2 * kAdamWBlock, arrays.weights + begin, length);
+      publish(*undo.begun, k + 1);
+      write(step,
+            {.weights_out = arrays.weights_out + begin,
+             .first_out = arrays.first_out + begin,
+             .second_out = arrays.second_out + begin,
+             .weights = arrays.weights + begin,
+             .first = arrays.first + begin,
+             .second = arrays.second + begin,
+             .gradient = arrays.gradient + begin,
+             .elements = length});
     }
-    if (seed_free()) flush();
   }
   void publish(std::atomic<uint64_t>& word, uint64_t value) {
     if (!seed_free()) std::shuffle(pending_.begin(), pending_.end(), random_);
@@ -95,6 +97,20 @@ class MortalStore {
     float* to;
     float value;
   };
+  void write(const AdamWStep& step, const AdamWArrays& arrays) {
+    std::vector<float> out(3 * arrays.elements);
+    AdamWArrays aside = arrays;
+    aside.weights_out = out.data();
+    aside.first_out = out.data() + arrays.elements;
+    aside.second_out = out.data() + 2 * arrays.elements;
+    adamw_update(step, aside);
+    for (uint64_t i = 0; i < arrays.elements; ++i) {
+      pending_.push_back({arrays.weights_out + i, aside.weights_out[i]});
+      pending_.push_back({arrays.first_out + i, aside.first_out[i]});
+      pending_.push_back({arrays.second_out + i, aside.second_out[i]});
+    }
+    if (seed_free()) flush();
+  }
   bool seed_free() const { return random_ == std::mt19937(0); }
   void flush() {
     for (const Write& write : pending_) {
@@ -197,7 +213,7 @@ TEST_CASE("without the undo record a kill is noticed: the test can fail") {
     Memory memory = before;
     MortalStore mortal(killed_at);
     CHECK_THROWS_AS(make_step(mortal, memory, 1), Killed);
-    memory.words.progress = memory.words.progress.load() / 2 * 2;  // as if there were none
+    std::ranges::fill(memory.undo, 0.0F);  // as if there were none
     DirectStore store;
     make_step(store, memory, 1);
     different += memory.seen() != after.seen();

@@ -42,14 +42,13 @@ Result<std::unique_ptr<Replica>> Replica::open(Fabric& fabric, Vault& vault,
   TRY_DO(replica->keep_form(vault));
   StepState& state = replica->state_;
   state.elements = elements;
-  state.chunk = kChunk;
   TRY(const VaultTensor words,
       vault.tensor(replica->options_.name + ".words", DType::i64, {sizeof(StepWords) / 8}));
   state.words = reinterpret_cast<StepWords*>(words.data);
   TRY(state.weights, replica->keep(vault, "weights", elements));
-  TRY(state.undo, replica->keep(vault, "undo", kChunk));
-  TRY(state.first, replica->keep(vault, "first", elements + kChunk));
-  TRY(state.second, replica->keep(vault, "second", elements + kChunk));
+  TRY(state.undo, replica->keep(vault, "undo", 2 * kAdamWBlock));
+  TRY(state.first, replica->keep(vault, "first", elements + kAdamWBlock));
+  TRY(state.second, replica->keep(vault, "second", elements + kAdamWBlock));
   TRY(replica->reduced_, replica->keep(vault, "gradient", elements));
   state.gradient = replica->reduced_;
   TRY(const uint64_t local, fabric.heap().allocate(elements * sizeof(float)));
@@ -153,7 +152,7 @@ std::span<const float> Replica::second_moment() const {
 
 // Each rank sums its share of the chunks; nobody has the norm before all are ready.
 Result<double> Replica::meet_for_norm(Group& group) {
-  const uint64_t chunks = state_.chunks();
+  const uint64_t chunks = (options_.elements + kChunk - 1) / kChunk;
   const uint64_t begin = chunks * group.index() / group.size();
   const uint64_t end = chunks * (group.index() + 1) / group.size();
   std::vector<double> mine;
