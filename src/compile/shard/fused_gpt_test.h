@@ -31,12 +31,10 @@ class FusedGpt {
     const Tensor wte = parameter("wte", {{"vocab", sizes_.vocab}, embed_});
     const Tensor wpe = parameter("wpe", {{"place", sizes_.time}, embed_});
     Builder& b = m_.ops();
-    const Tensor x = b.gather(wte, tokens, "vocab") +
-                     b.gather(wpe, m_.positions("time", sizes_.time), "place");
-    const Tensor y =
-        m_.layers(sizes_.layers, "h", x, [&](const Tensor& in) { return block(in); });
-    const Tensor losses =
-        b.linear_cross_entropy(norm(y, "ln_f"), wte, targets, "embed", "vocab");
+    const Tensor x =
+        b.gather(wte, tokens, "vocab") + b.gather(wpe, m_.positions("time", sizes_.time), "place");
+    const Tensor y = m_.layers(sizes_.layers, "h", x, [&](const Tensor& in) { return block(in); });
+    const Tensor losses = b.linear_cross_entropy(norm(y, "ln_f"), wte, targets, "embed", "vocab");
     m_.output("loss", b.mean(losses, {"batch", "time"}));
     auto model = m_.build();
     REQUIRE_MESSAGE(model.has_value(), model.error().text());
@@ -75,8 +73,8 @@ class FusedGpt {
     const Tensor k = b.rename(heads(qkv, queries, split), "time", "keys");
     const Tensor v = b.rename(heads(qkv, queries + keys, split), "time", "keys");
     const Dim mixed{"mixed", queries};
-    const Tensor flat = b.reshape(m_.attention(q, k, v),
-                                  {{"batch", sizes_.batch}, {"time", sizes_.time}, mixed});
+    const Tensor flat =
+        b.reshape(m_.attention(q, k, v), {{"batch", sizes_.batch}, {"time", sizes_.time}, mixed});
     return linear(flat, "c_proj", mixed, embed_);
   }
   Tensor block(const Tensor& in) {
@@ -111,9 +109,9 @@ inline Graph step_of(const Model& model) {
   for (size_t i = 0; i < names.size(); ++i) {
     const Type type = gradients[i].type();
     const Tensor weight = b.tensor(b.graph().input(names[i])->value);
-    const auto next = b.adamw(weight, b.state("first/" + names[i], type),
-                              b.state("second/" + names[i], type), gradients[i], 1 / norm, rate,
-                              step, {});
+    const auto next =
+        b.adamw(weight, b.state("first/" + names[i], type), b.state("second/" + names[i], type),
+                gradients[i], 1 / norm, rate, step, {});
     b.output(names[i], next[0]);
     b.output("first/" + names[i], next[1]);
     b.output("second/" + names[i], next[2]);

@@ -49,8 +49,8 @@ inline std::vector<size_t> places_in_whole(const LocalTensor& tensor) {
   return places;
 }
 
-// What all ranks have together, of which copies have to be equal. Ranks run the graph they share, or
-// each its own.
+// What all ranks have together, of which copies have to be equal. Ranks run the graph they share,
+// or each its own.
 inline std::vector<Array> run_on_ranks(const Graph& graph, const ShardedGraph& made,
                                        const ShardMesh& mesh, const std::vector<Array>& inputs,
                                        Precision precision = Precision::typed,

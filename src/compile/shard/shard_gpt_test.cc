@@ -52,9 +52,9 @@ TEST_CASE("a GPT's step on any mesh is the step on one rank") {
     const ShardMesh mesh = mesh_of(text);
     check_step(step, mesh, preset_rules(mesh), 1e-9);
   }
-  for (const char* rules : {"time=", "vocab=tp", "hidden=tp,time=,heads=", "time=tp", "embed=tp",
-                            "vocab=tp,time=,heads=dp", "batch=tp,hidden=dp", "qkv=tp,heads=",
-                            "head=tp", "layer=tp"}) {
+  for (const char* rules :
+       {"time=", "vocab=tp", "hidden=tp,time=,heads=", "time=tp", "embed=tp",
+        "vocab=tp,time=,heads=dp", "batch=tp,hidden=dp", "qkv=tp,heads=", "head=tp", "layer=tp"}) {
     const ShardMesh mesh = mesh_of("dp=2,tp=2");
     check_step(step, mesh, joined_rules(rules_of(rules, mesh), preset_rules(mesh)), 1e-9);
   }

@@ -68,8 +68,9 @@ Graph with_gradients(std::string_view text, const Names& names) {
 
 }  // namespace
 
-TEST_CASE("with tensor and sequence parallelism, ranks gather before a product and scatter after "
-          "the next") {
+TEST_CASE(
+    "with tensor and sequence parallelism, ranks gather before a product and scatter after "
+    "the next") {
   const ShardMesh mesh = mesh_of("tp=2");
   const ShardedGraph made = sharded(graph_of(kMlp), mesh, preset_rules(mesh));
   CHECK(made.graph.text() == kShardedMlp);
@@ -86,4 +87,126 @@ TEST_CASE("gradients are summed over ranks once") {
     if (each.find("fsdp") != nullptr) rules = joined_rules({{"embed", {}}}, rules);
     check_like_whole(graph, each, rules, 1e-12);
   }
+}
+
+TEST_CASE("what does not divide is refused, with the dimension and whose it is") {
+  const auto error_of = [](std::string_view text, std::string_view rules, std::string_view mesh) {
+    const ShardMesh its = mesh_of(mesh);
+    const auto made = shard(graph_of(text), its, rules_of(rules, its));
+    REQUIRE(!made.has_value());
+    return made.error().text();
+  };
+  CHECK(error_of(kMlp, "hidden=tp", "tp=3") ==
+        "hidden=4 of state up does not divide by the 3 ranks of tp; make it a multiple, choose "
+        "another mesh, or leave it whole with the rule hidden=");
+  CHECK(error_of(R"(graph g(%x: f32[batch=4, qkv=6]) {
+    %y = reshape(%x) : f32[batch=4, heads=3, head=2] @"a.py:7"
+    return %y as "y" })",
+                 "heads=tp", "tp=2") ==
+        "a.py:7: f32[batch=4, qkv=6] is split as f32[batch=4, heads=3, head=2]: heads=3 does not "
+        "divide by the 2 ranks of tp; make it a multiple, choose another mesh, or leave it whole "
+        "with the rule heads=");
+  CHECK(error_of("graph g(%x: f32[n=2]) { %y = own_slice(%x) {axis=\"tp\", dim=\"n\", ranks=2} "
+                 "@\"a.py:1\" return %y as \"y\" }",
+                 "", "tp=2") ==
+        "own_slice of a.py:1 is not for a graph that is to be sharded: begin with it as it was "
+        "traced");
+}
+
+TEST_CASE("a gather above the limit is refused, with the line and both layouts") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[batch=4, time=4, embed=6]) {
+    %y = softmax(%x) {dim="embed"} @"a.py:3"
+    return %y as "y" })");
+  const ShardMesh mesh = mesh_of("dp=2,tp=2");
+  const ShardRules rules = rules_of("batch=dp,embed=tp", mesh);
+  CHECK(shard(graph, mesh, rules, {.reshard_limit = 192}).has_value());
+  CHECK(shard(graph, mesh, rules, {.reshard_limit = 191}).error().text() ==
+        "a.py:3: f32[batch=4/dp, time=4, embed=6/tp] is needed as f32[batch=4/dp, time=4, "
+        "embed=6]: that gathers 192 B on every rank, more than the 191 B of the limit; split what "
+        "needs it by a rule, or allow more");
+}
+
+TEST_CASE("an axis that moves from one dimension to another is one exchange") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[heads=4, time=4]) {
+    %y = softmax(%x) {dim="time"}
+    %t = transpose(%y) {order=["time", "heads"]}
+    %z = softmax(%t) {dim="heads"}
+    return %z as "z" })");
+  const ShardMesh mesh = mesh_of("sp=2");
+  const ShardedGraph made = sharded(graph, mesh, rules_of("time=sp,heads=sp", mesh));
+  CHECK(meetings(made.graph) == Counts{{"all_to_all", 2}});
+  check_like_whole(graph, mesh, rules_of("time=sp,heads=sp", mesh), 1e-12);
+}
+
+TEST_CASE("a table that is split by rows is looked up by all, each for its rows") {
+  const Graph graph = graph_of(R"(graph g(%w: f32[vocab=4, embed=2] state, %i: i32[time=2]) {
+    %y = gather(%w, %i) {dim="vocab"}
+    return %y as "y" })");
+  const ShardMesh mesh = mesh_of("tp=2");
+  CHECK(sharded(graph, mesh, rules_of("vocab=tp", mesh)).graph.text() ==
+        R"(graph g(%w: f32[vocab=2, embed=2] state, %i: i32[time=2]) {
+  %0 = iota() {dim="part"} : i64[part=2]
+  %1 = own_slice(%0) {axis="tp", dim="part", ranks=2} : i64[part=1]
+  %2 = reshape(%1) : i64[]
+  %3 = constant() {value=2.0} : i64[]
+  %4 = mul(%2, %3) : i64[]
+  %5 = broadcast(%4) : i64[time=2]
+  %6 = cast(%i) : i64[time=2]
+  %7 = sub(%6, %5) : i64[time=2]
+  %8 = constant() {value=0.0} : i64[time=2]
+  %9 = less_equal(%8, %7) : bool[time=2]
+  %10 = constant() {value=2.0} : i64[time=2]
+  %11 = less(%7, %10) : bool[time=2]
+  %12 = and(%9, %11) : bool[time=2]
+  %13 = select(%12, %7, %8) : i64[time=2]
+  %14 = gather(%w, %13) {dim="vocab"} : f32[time=2, embed=2]
+  %15 = constant() {value=0.0} : f32[time=2, embed=2]
+  %16 = broadcast(%12) : bool[time=2, embed=2]
+  %17 = select(%16, %14, %15) : f32[time=2, embed=2]
+  %18 = all_reduce(%17) {axis="tp", ranks=2} : f32[time=2, embed=2]
+  return %18 as "y"
+}
+)");
+  check_like_whole(graph, mesh, rules_of("vocab=tp", mesh), 0);
+  check_like_whole(graph, mesh_of("a=2,b=2"), {{"vocab", {"b", "a"}}}, 0);
+}
+
+TEST_CASE("random bits are those of the place in the whole tensor") {
+  const Graph graph = graph_of(R"(graph g(%s: i64[]) {
+    %r = random(%s) {seed=3, stream="drop"} : u32[batch=4, time=6]
+    %y = cast(%r) : f32[batch=4, time=6]
+    return %y as "y" })");
+  const ShardMesh mesh = mesh_of("dp=2,tp=2");
+  check_like_whole(graph, mesh, rules_of("batch=dp,time=tp", mesh), 0);
+}
+
+TEST_CASE("sums of several rounds are summed over ranks behind the last") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[atom=3, batch=4, n=2]) {
+    %zero = constant() {value=0.0} : f32[n=2]
+    %sum = repeat(%zero, %x) {carried=1, count=3, reversed=false, sliced=1, stack="atom"}
+    body(%sum: f32[n=2], %x: f32[batch=4, n=2]) {
+      %s = sum(%x) {dims=["batch"]}
+      %next = add(%sum, %s)
+      return %next as "sum"
+    }
+    return %sum as "sum" })");
+  const ShardMesh mesh = mesh_of("dp=2,tp=2");
+  CHECK(sharded(graph, mesh, rules_of("batch=dp", mesh)).graph.text() ==
+        R"(graph g(%x: f32[atom=3, batch=2, n=2]) {
+  %0 = constant() {value=0.0} : f32[n=2]
+  %1 = repeat(%0, %x) {carried=1, count=3, reversed=false, sliced=1, stack="atom"} : f32[n=2]
+  body(%sum: f32[n=2], %x: f32[batch=2, n=2]) {
+    %0 = sum(%x) {dims=["batch"]} : f32[n=2]
+    %1 = add(%sum, %0) : f32[n=2]
+    return %1 as "sum"
+  }
+  %2 = all_reduce(%1) {axis="dp", ranks=2} : f32[n=2]
+  return %2 as "sum"
+}
+)");
+  check_like_whole(graph, mesh, rules_of("batch=dp", mesh), 1e-12);
+  // What begins otherwise than with zero is not summed as often as there are ranks.
+  Graph other = graph;
+  other.ops[0].attributes.set("value", 1.0);
+  check_like_whole(other, mesh, rules_of("batch=dp", mesh), 1e-12);
 }
