@@ -158,6 +158,15 @@ Result<void> GraphSharder::step(const Node& op) {
     case OpKind::linear_cross_entropy:
     case OpKind::linear_cross_entropy_grad:
       return splits_vocabulary(op) ? write_in_primitives(op) : divide(op);
+    case OpKind::reshape:
+    case OpKind::transpose:
+    case OpKind::broadcast:
+    case OpKind::slice:
+      if (is_constant(op.operands[0])) {
+        constants_[op.results[0]] = constants_[op.operands[0]];
+        return {};
+      }
+      return divide(op);
     default: return divide(op);
   }
 }

@@ -116,27 +116,29 @@ ValueId Resharder::by_parts(ValueId value, const std::string& dim,
   return concat(std::move(pieces), dim, at);
 }
 
+// Along an axis that is to split a dimension: each rank gets its part of the sum.
+void Resharder::scatter(Move& move, size_t dim) {
+  const std::string axis = *move.next_axis(dim);
+  const DimSharding lies{move.now.dims[dim].axes, move.to.dims[dim].segments};
+  const ValueId parts = by_parts(move.value, move.name(dim), local_segments(lies, mesh_),
+                                 mesh_.size_of(axis), false, move.at);
+  Node op = collective(OpKind::reduce_scatter, parts, axis, move.at);
+  op.attributes.set("dim", move.name(dim));
+  move.value = emit(std::move(op));
+  move.split(dim, axis);
+  move.now.partial = without(move.now.partial, {axis});
+}
+
+// Parts first, so that the others have less to sum.
 void Resharder::reduce(Move& move) {
-  for (const std::string& axis : without(move.from.partial, move.to.partial)) {
-    const auto scatters = [&](size_t dim) {
-      const std::string* next = move.next_axis(dim);
-      return next != nullptr && *next == axis;
-    };
-    size_t dim = 0;
-    while (dim < move.whole.dims.size() && !scatters(dim)) ++dim;
-    move.now.partial = without(move.now.partial, {axis});
-    if (dim == move.whole.dims.size()) {
-      move.value = all_reduce(move.value, axis, false, move.at);
-      continue;
-    }
-    const DimSharding lies{move.now.dims[dim].axes, move.to.dims[dim].segments};
-    const ValueId parts = by_parts(move.value, move.name(dim), local_segments(lies, mesh_),
-                                   mesh_.size_of(axis), false, move.at);
-    Node op = collective(OpKind::reduce_scatter, parts, axis, move.at);
-    op.attributes.set("dim", move.name(dim));
-    move.value = emit(std::move(op));
-    move.split(dim, axis);
-  }
+  for (size_t dim = 0; dim < move.whole.dims.size(); ++dim)
+    for (const std::string* axis = move.next_axis(dim);
+         axis != nullptr && contains(move.now.partial, *axis) && !contains(move.to.partial, *axis);
+         axis = move.next_axis(dim))
+      scatter(move, dim);
+  for (const std::string& axis : without(move.now.partial, move.to.partial))
+    move.value = all_reduce(move.value, axis, false, move.at);
+  move.now.partial = move.to.partial;
 }
 
 // Along axes that split nothing by now.

@@ -43,6 +43,7 @@ class Resharder {
   ValueId by_parts(ValueId value, const std::string& dim, const std::vector<int64_t>& segments,
                    int64_t parts, bool back, const std::string& at);
 
+  void scatter(Move& move, size_t dim);
   void reduce(Move& move);
   void take_slices(Move& move);
   Result<void> gather_or_move(Move& move, size_t dim);

@@ -94,4 +94,19 @@ std::vector<LocalTensor> local_outputs(const Graph& whole, const ShardedGraph& s
   return all;
 }
 
+std::string layouts_text(const Graph& whole, const ShardedGraph& sharded) {
+  std::string text;
+  for (size_t i = 0; i < whole.inputs.size(); ++i)
+    text += fmt::format("# {}: {}\n", whole.inputs[i].name,
+                        sharding_text(whole.type(whole.inputs[i].value), sharded.inputs[i]));
+  for (size_t i = 0; i < whole.outputs.size(); ++i) {
+    const Output& output = whole.outputs[i];
+    const Input* state = whole.input(output.name);
+    if (state == nullptr || state->role != InputRole::state)
+      text += fmt::format("# gives {}: {}\n", output.name,
+                          sharding_text(whole.type(output.value), sharded.outputs[i]));
+  }
+  return text;
+}
+
 }  // namespace tutti

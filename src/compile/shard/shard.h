@@ -55,4 +55,7 @@ std::vector<LocalTensor> local_inputs(const Graph& whole, const ShardedGraph& sh
 std::vector<LocalTensor> local_outputs(const Graph& whole, const ShardedGraph& sharded,
                                        const ShardMesh& mesh, int64_t rank);
 
+// How all inputs and outputs lie, a line for each, as comments of a graph's text.
+std::string layouts_text(const Graph& whole, const ShardedGraph& sharded);
+
 }  // namespace tutti
