@@ -79,8 +79,13 @@ TensorSharding GraphSharder::reduced(ValueId old, const Names& axes,
     }
     return false;
   };
-  for (const std::string& axis : axes)
-    if (!scatter(wanted, axis)) scatter(rules, axis);
+  // An axis may have to wait for the one that splits outside of it.
+  Names left = axes;
+  const auto is_done = [&](const std::string& axis) {
+    return scatter(wanted, axis) || scatter(rules, axis);
+  };
+  while (std::erase_if(left, is_done) != 0) {
+  }
   lies.partial = without(std::move(lies.partial), axes);
   return lies;
 }
