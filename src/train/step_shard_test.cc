@@ -5,7 +5,8 @@
 
 using namespace tutti;
 
-TEST_CASE("a step of several atoms on ranks is the step on one, and its gradients are summed once") {
+TEST_CASE(
+    "a step of several atoms on ranks is the step on one, and its gradients are summed once") {
   const Model model = model_of(tiny_gpt(2, {.batch = 2, .time = 4, .heads = 2}));
   const auto step = training_step(
       model, {.atoms = 3, .max_norm = 0.5, .adamw = {.beta1 = 0.8, .beta2 = 0.9, .decay = 0.5}});

@@ -25,7 +25,9 @@ constexpr std::string_view kMlp = R"(graph mlp(%x: f32[batch=4, time=4, embed=3]
 })";
 
 constexpr std::string_view kShardedMlp =
-    R"(graph mlp(%x: f32[batch=4, time=2, embed=3], %up: f32[embed=3, hidden=2] state, %bias: f32[hidden=2] state, %down: f32[hidden=2, embed=3] state, %scale: f32[embed=3] state) {
+    R"(graph mlp(%x: f32[batch=4, time=2, embed=3], %up: f32[embed=3, hidden=2] state, )"
+    R"(%bias: f32[hidden=2] state, %down: f32[hidden=2, embed=3] state, )"
+    R"(%scale: f32[embed=3] state) {
   %0, %1 = rms_norm(%x, %scale) {dim="embed", epsilon=0.1}
       : f32[batch=4, time=2, embed=3], f32[batch=4, time=2]
   %2 = all_gather(%0) {axis="tp", dim="time", ranks=2} : f32[batch=4, time=4, embed=3] @"mlp.py:3"
