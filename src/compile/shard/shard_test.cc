@@ -173,6 +173,36 @@ TEST_CASE("a table that is split by rows is looked up by all, each for its rows"
   check_like_whole(graph, mesh_of("a=2,b=2"), {{"vocab", {"b", "a"}}}, 0);
 }
 
+TEST_CASE("attention that does not look back is split by queries too") {
+  const Graph graph = with_gradients(R"(graph g(%q: f32[batch=2, heads=2, time=4, head=3],
+      %k: f32[batch=2, heads=2, keys=4, head=3], %v: f32[batch=2, heads=2, keys=4, head=3]) {
+    %y, %l = attention(%q, %k, %v) {causal=false, head="head", key="keys", query="time", scale=0.5}
+    %z = mul(%y, %y)
+    %loss = sum(%z) {dims=["batch", "heads", "time", "head"]}
+    return %loss as "loss" })",
+                                     {"q", "k", "v"});
+  const ShardMesh mesh = mesh_of("dp=2,cp=2");
+  const ShardRules rules = rules_of("batch=dp,time=cp,keys=cp,head=dp", mesh);
+  // Keys and values, once for both directions; what comes of them back; and the loss.
+  CHECK(meetings(sharded(graph, mesh, rules).graph) ==
+        Counts{{"all_gather", 2}, {"all_reduce", 2}, {"reduce_scatter", 2}});
+  check_like_whole(graph, mesh, rules, 1e-12);
+}
+
+TEST_CASE("caches are split by heads and by sequences, each with its place") {
+  const Graph graph = graph_of(R"(graph g(%cache: f32[batch=2, keys=6, heads=2, head=3] state,
+      %x: f32[batch=2, time=2, heads=2, head=3], %position: i64[batch=2]) {
+    %rows = reshape(%x) : f32[batch=2, keys=2, heads=2, head=3]
+    %next = update(%cache, %rows, %position) {dim="keys"}
+    %y, %l = attention(%x, %next, %next, %position)
+        {causal=true, head="head", key="keys", query="time", scale=0.5}
+    return %next as "cache", %y as "y" })");
+  const ShardMesh mesh = mesh_of("dp=2,tp=2");
+  const ShardRules rules = rules_of("batch=dp,heads=tp,time=tp,keys=tp", mesh);
+  CHECK(meetings(sharded(graph, mesh, rules).graph).empty());
+  check_like_whole(graph, mesh, rules, 0);
+}
+
 TEST_CASE("random bits are those of the place in the whole tensor") {
   const Graph graph = graph_of(R"(graph g(%s: i64[]) {
     %r = random(%s) {seed=3, stream="drop"} : u32[batch=4, time=6]
