@@ -34,7 +34,7 @@ Result<void> GraphSharder::run() {
 
 TensorSharding GraphSharder::output(size_t i) const {
   const ValueId old = from_.outputs[i].value;
-  const TensorSharding settles = settled(old);
+  TensorSharding settles = settled(old);
   if (is_constant(old) || versions_[old].size() > 1) return settles;
   const TensorSharding& lies = versions_[old][0].lies;
   Names scattered = common(lies.partial, settles.axes());
@@ -230,9 +230,8 @@ GraphSharder::Handed GraphSharder::assign(const Node& op, OpSpace& space) const 
 }
 
 // With results as `results` says, and those of a maximum over all ranks.
-ValueId GraphSharder::write_local(const Node& op, const OpSpace& space,
-                                  std::vector<ValueId> operands,
-                                  std::vector<TensorSharding> results) {
+void GraphSharder::write_local(const Node& op, const OpSpace& space, std::vector<ValueId> operands,
+                               std::vector<TensorSharding> results) {
   Node local{
       .kind = op.kind, .operands = std::move(operands), .attributes = op.attributes, .at = op.at};
   const Type given = local_type(type(op.results[0]), results[0], context_.mesh);
@@ -248,9 +247,8 @@ ValueId GraphSharder::write_local(const Node& op, const OpSpace& space,
   if (op.kind == OpKind::scatter_add) local.attributes.set("size", given.size_of(dim));
   auto made = to_.add(std::move(local), &given);
   TUTTI_ASSERT(made.has_value(), "an operation on parts is as right as on the whole");
-  const std::vector<ValueId> values = *made;
   for (size_t i = 0; i < results.size(); ++i) {
-    ValueId value = values[i];
+    ValueId value = (*made)[i];
     if (op.kind == OpKind::reduce_max) {
       for (const std::string& axis : results[i].partial)
         value = resharder_.all_reduce(value, axis, true, op.at);
@@ -258,7 +256,6 @@ ValueId GraphSharder::write_local(const Node& op, const OpSpace& space,
     }
     keep(op.results[i], std::move(results[i]), value);
   }
-  return values[0];
 }
 
 // Where parts begin is another number on each rank: they take theirs of the numbers along the

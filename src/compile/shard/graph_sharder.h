@@ -62,8 +62,8 @@ class GraphSharder {
     std::vector<size_t> operands;
   };
   Handed assign(const Node& op, OpSpace& space) const;
-  ValueId write_local(const Node& op, const OpSpace& space, std::vector<ValueId> operands,
-                      std::vector<TensorSharding> results);
+  void write_local(const Node& op, const OpSpace& space, std::vector<ValueId> operands,
+                   std::vector<TensorSharding> results);
 
   Result<void> make_iota(const Node& op);
   void make_random(const Node& op);
