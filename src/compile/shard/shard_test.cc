@@ -173,6 +173,24 @@ TEST_CASE("a table that is split by rows is looked up by all, each for its rows"
   check_like_whole(graph, mesh_of("a=2,b=2"), {{"vocab", {"b", "a"}}}, 0);
 }
 
+TEST_CASE("a sum stays partial for one reader, and for several is summed before the first") {
+  const ShardMesh mesh = mesh_of("dp=2");
+  const auto meetings_of = [&](std::string_view returned) {
+    const Graph graph = graph_of(fmt::format(R"(graph g(%x: f32[batch=4, n=2]) {{
+      %s = sum(%x) {{dims=["batch"]}}
+      %twice = add(%s, %s)
+      %minus = neg(%s)
+      %t = tanh(%s)
+      %minus_minus = neg(%minus)
+      return {} }})",
+                                             returned));
+    check_like_whole(graph, mesh, rules_of("batch=dp", mesh), 1e-12);
+    return meetings(sharded(graph, mesh, rules_of("batch=dp", mesh)).graph);
+  };
+  CHECK(meetings_of(R"(%minus_minus as "y")") == Counts{{"all_reduce", 1}});
+  CHECK(meetings_of(R"(%minus as "y", %t as "z", %twice as "w")") == Counts{{"all_reduce", 1}});
+}
+
 TEST_CASE("attention that does not look back is split by queries too") {
   const Graph graph = with_gradients(R"(graph g(%q: f32[batch=2, heads=2, time=4, head=3],
       %k: f32[batch=2, heads=2, keys=4, head=3], %v: f32[batch=2, heads=2, keys=4, head=3]) {
