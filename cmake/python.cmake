@@ -13,7 +13,7 @@ nanobind_add_module(_core NB_STATIC NOMINSIZE
   ${PROJECT_SOURCE_DIR}/python/core.cc ${PROJECT_SOURCE_DIR}/python/record.cc
   ${PROJECT_SOURCE_DIR}/python/cluster.cc ${PROJECT_SOURCE_DIR}/python/loop_thread.cc
   ${PROJECT_SOURCE_DIR}/python/fabric.cc ${PROJECT_SOURCE_DIR}/python/parcel.cc
-  ${PROJECT_SOURCE_DIR}/python/plan.cc
+  ${PROJECT_SOURCE_DIR}/python/plan.cc ${PROJECT_SOURCE_DIR}/python/shard.cc
   ${PROJECT_SOURCE_DIR}/python/vault.cc ${PROJECT_SOURCE_DIR}/python/model.cc
   ${PROJECT_SOURCE_DIR}/python/program.cc ${PROJECT_SOURCE_DIR}/python/trainer.cc
   ${PROJECT_SOURCE_DIR}/python/decoder.cc)

@@ -16,6 +16,7 @@
 #include "program.h"
 #include "raise.h"
 #include "record.h"
+#include "shard.h"
 #include "trainer.h"
 #include "vault.h"
 
@@ -70,6 +71,7 @@ NB_MODULE(_core, module) {
   bind_parcel(module);
   bind_vault(module);
   bind_model(module);
+  bind_shard(module);
   bind_program(module);
   bind_trainer(module);
   bind_decoder(module);

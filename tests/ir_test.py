@@ -133,6 +133,29 @@ def test_with_little_scratch_values_are_computed_again() -> None:
     assert less < arena(shown("--after", "memory-plan", SMALL))
 
 
+def test_a_mesh_shards_the_step_before_other_passes(tmp_path: Path) -> None:
+    mesh = ["--mesh=dp=2,tp=2", "--rules=time="]
+    assert shown(*mesh).split()[:3] == ["traced", "shard", "expand"]
+    assert shown("--after=traced", *mesh, SMALL) == shown("--after=traced", SMALL)
+    whole = shown("--after=shard", *mesh, SMALL)
+    heading, *rest = whole.splitlines()
+    assert heading == "# mesh dp=2,tp=2 by time=,batch=dp,heads=tp,hidden=tp"
+    assert "# blocks.*.up.weight: f32[layer=2, embed=4, hidden=8/tp]" in rest
+    assert 'all_reduce(%4) {axis="tp", ranks=2}' in whole
+    graph = tmp_path / "step.ir"
+    graph.write_text(whole)
+    assert shown("--after=fuse", str(graph)) == shown("--after=fuse", *mesh, SMALL)
+
+
+def test_the_graph_of_one_rank_has_its_own_slices() -> None:
+    gpt = ["examples/gpt.py", "--preset=character", "--text=LICENSE", "--model.layers=1"]
+    ranks = [shown("--mesh=tp=2", "--after=shard", f"--rank={rank}", *gpt) for rank in (0, 1)]
+    assert "own_slice" in shown("--mesh=tp=2", "--after=shard", *gpt)
+    for rank, text in enumerate(ranks):
+        assert "own_slice" not in text
+        assert f'slice(%1) {{dim="time", size=32, start={32 * rank}}}' in text
+
+
 def test_configuration_goes_to_the_script() -> None:
     words = ["--preset=character", "--model.layers=3", "--text=LICENSE"]
     before = shown("--after", "traced", "examples/gpt.py", *words)
@@ -174,6 +197,11 @@ def test_differences_are_of_operations_not_of_their_numbers(tmp_path: Path) -> N
         (["--after", "fuse"] * 3 + [SMALL], "--after can be given once, or twice"),
         (["README.md", "--afer=fuse"], "there is no option --afer=fuse for a graph's text"),
         (["--scratch=much", SMALL], "much"),
+        (["--rank=0", SMALL], "--rank is of a mesh: give --mesh=dp=2,tp=2 as well"),
+        (["--mesh=dp", SMALL], "mesh dp: `dp` is no axis with its size"),
+        (["--mesh=dp=2", "--rules=time=", "--rank=2", SMALL], "rank 2 is none of mesh dp=2; use 0"),
+        (["--mesh=dp=2", "--rules=bach=dp", SMALL], "did you mean batch?"),
+        (["--mesh=tp=3", SMALL], "hidden=8 of state blocks.*.up.weight does not divide by the 3"),
         (["nothing.ir"], "cannot read nothing.ir"),
         (["README.md"], "README.md:3:5: expected `graph`"),
     ],

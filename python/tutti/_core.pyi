@@ -111,6 +111,18 @@ class Graph:
         """After `remove-unused`, with so much computed again that its program has no more scratch
         than this ("20MiB"), if that can be had."""
 
+class Sharded:
+    """A graph over a mesh ("dp=2,tp=2"), by rules ("vocab=tp") before those of its axes' names."""
+
+    def __init__(self, graph: Graph, mesh: str, rules: str = "", limit: str | None = None) -> None:
+        """``limit`` is how much an operand may be gathered to: "256MiB"."""
+
+    def graph(self, rank: int | None = None) -> Graph:
+        """Of all ranks, or of one."""
+
+    def text(self, rank: int | None = None) -> str:
+        """The same, under how inputs and outputs lie."""
+
 class Parameter:
     """A weight of a model; those of repeated layers are one, with a "*" in its name."""
 

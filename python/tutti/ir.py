@@ -18,6 +18,7 @@ from tutti._error import Error
 __all__ = ["main"]
 
 _TRACED = "traced"  # before the first pass
+_SHARD = "shard"  # with a mesh only, before the others
 _UNUSED = "remove-unused"  # after which it is known what rounds keep for their gradients
 _AGAIN = "rematerialise"  # with a budget only
 
@@ -54,15 +55,22 @@ def _graph_of(path: Path, arguments: list[str]) -> _core.Graph:
         raise Error(f"cannot read {path}: {error}", "not_found") from None
 
 
-def _names(scratch: str | None) -> list[str]:
+def _names(known: argparse.Namespace) -> list[str]:
     names = [_TRACED, *_core.passes(), *_core.program_steps()]
-    if scratch is not None:
+    if known.mesh is not None:
+        names.insert(1, _SHARD)
+    if known.scratch is not None:
         names.insert(names.index(_UNUSED) + 1, _AGAIN)
     return names
 
 
-def _after(graph: _core.Graph, name: str, scratch: str | None) -> str:
-    names = _names(scratch)
+def _after(graph: _core.Graph, name: str, known: argparse.Namespace) -> str:
+    names, scratch = _names(known), known.scratch
+    if known.mesh is not None and name != _TRACED:
+        sharded = _core.Sharded(graph, known.mesh, known.rules or "", known.reshard_limit)
+        if name == _SHARD:
+            return sharded.text(known.rank)
+        graph = sharded.graph(known.rank)
     if scratch is not None and names.index(name) >= names.index(_AGAIN):
         graph = graph.rematerialise(scratch)
     if name in (_TRACED, _AGAIN):
@@ -85,11 +93,19 @@ def _arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--after", action="append", default=[])
     parser.add_argument("--program", action="store_true")
     parser.add_argument("--scratch")
+    parser.add_argument("--mesh")
+    parser.add_argument("--rules")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--reshard-limit")
     parser.add_argument("file", type=Path, nargs="?")
     # Ours come before the file or behind it; what we do not know is the script's.
     known, rest = parser.parse_known_args(words)
     if rest and (known.file is None or known.file.suffix != ".py"):
         raise Error(f"there is no option {rest[0]} for a graph's text", "invalid")
+    for option in ("rules", "rank", "reshard_limit"):
+        if known.mesh is None and getattr(known, option) is not None:
+            name = option.replace("_", "-")
+            raise Error(f"--{name} is of a mesh: give --mesh=dp=2,tp=2 as well", "invalid")
     return known, rest
 
 
@@ -115,7 +131,7 @@ def _difference(before: str, after: str, names: list[str]) -> Iterator[str]:
 
 def _run(words: list[str]) -> None:
     known, rest = _arguments(words)
-    names = _names(known.scratch)
+    names = _names(known)
     if known.file is None:
         print("\n".join(names))
         return
@@ -124,11 +140,11 @@ def _run(words: list[str]) -> None:
     if known.program:
         wanted = names[-1:]
     if len(wanted) == 2:
-        before, after = (_after(graph, name, known.scratch) for name in wanted)
+        before, after = (_after(graph, name, known) for name in wanted)
         sys.stdout.writelines(_difference(before, after, wanted))
     elif len(wanted) <= 1:
         shown = wanted[0] if wanted else _core.passes()[-1]
-        print(_after(graph, shown, known.scratch), end="")
+        print(_after(graph, shown, known), end="")
     else:
         raise Error("--after can be given once, or twice for the difference", "invalid")
 

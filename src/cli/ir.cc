@@ -30,11 +30,16 @@ command prints it.
   --program        the instructions that are executed, and where their buffers are
   --scratch=SIZE   with so much computed again that a step works in no more memory than this, if
                    that can be had; the pass `rematerialise`
+  --mesh AXES      the step of every rank of a mesh: dp=2,tp=2; the pass `shard`
+  --rules RULES    which axes split what, before what axes mean by their names: vocab=tp,time=
+  --rank N         the graph of this rank, of which slices are its own
+  --reshard-limit=SIZE  refuse to gather an operand to more than this; 256MiB if left out
 
 examples:
   tutti ir examples/gpt.py --after traced --text=shakespeare.txt --preset=character
   tutti ir step.ir --after simplify-again --after fuse
   tutti ir step.ir --program
+  tutti ir step.ir --mesh dp=2,tp=2 --after shard
   tutti ir step.ir --scratch=20MiB --after remove-unused --after rematerialise
 )";
 

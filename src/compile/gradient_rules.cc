@@ -196,7 +196,8 @@ struct Rule {
         return op.kind == OpKind::gather ? gather()
                                          : Tensors{Tensor(), b.gather(dy, in[0], name("dim"))};
       case OpClass::large: return large();
-      case OpClass::control: break;
+      case OpClass::control:
+      case OpClass::collective: break;
     }
     return {};
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compile/collective.h"
 #include "compile/gradient_part.h"
 #include "compile/graph.h"
 
@@ -93,6 +94,7 @@ struct Inference {
   Result<Types> parted(Types all) const;
   Result<Types> squared_norm() const;
   Result<Types> adamw() const;
+  Result<Types> collective() const;
   Result<Types> run() const;
 };
 
@@ -465,11 +467,44 @@ Result<Types> Inference::adamw() const {
   return Types{in[0], in[1], in[2]};
 }
 
+Result<Types> Inference::collective() const {
+  TRY_DO(attribute<std::string>("axis"));
+  TRY(const int64_t ranks, attribute<int64_t>("ranks"));
+  if (ranks < 1) return wrong("between {} ranks makes no sense", ranks);
+  Type out = in[0];
+  const auto part = [&](std::string_view key) -> Result<void> {
+    TRY(const Dim cut, dim_of(out, key));
+    if (cut.size % ranks != 0)
+      return wrong("{}={} of {} does not divide by {} ranks", cut.name, cut.size, in[0].text(),
+                   ranks);
+    out.dims[*out.find(cut.name)].size /= ranks;
+    return {};
+  };
+  const auto join = [&](std::string_view key) -> Result<void> {
+    TRY(const Dim whole, dim_of(out, key));
+    out.dims[*out.find(whole.name)].size *= ranks;
+    return {};
+  };
+  switch (kind) {
+    case OpKind::all_reduce:
+      if (attributes.find("op") != nullptr && *attributes.find("op") != Attribute(kMaxOp))
+        return wrong("attribute op is not \"{}\"", kMaxOp);
+      return Types{out};
+    case OpKind::all_gather: TRY_DO(join("dim")); return Types{out};
+    case OpKind::all_to_all:
+      TRY_DO(part("to"));
+      TRY_DO(join("from"));
+      return Types{out};
+    default: TRY_DO(part("dim")); return Types{out};
+  }
+}
+
 Result<Types> Inference::run() const {
   switch (op_class(kind)) {
     case OpClass::source: return source();
     case OpClass::unary: return unary();
     case OpClass::binary: return binary();
+    case OpClass::collective: return collective();
     default: break;
   }
   switch (kind) {

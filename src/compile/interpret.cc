@@ -161,6 +161,8 @@ class Interpreter {
         for (const ValueId operand : op.operands) operands.push_back(type(operand));
         return call(op, decompose(op.kind, operands, op.attributes));
       }
+      case OpClass::collective:
+        return fail(Code::unsupported, "needs the other ranks; run all with interpret_ranks()");
     }
     return fail(Code::internal, "no such operation");
   }

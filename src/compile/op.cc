@@ -71,6 +71,11 @@ constexpr std::array<OpInfo, kOpKinds> kOps = {{
     {OpKind::linear_cross_entropy_grad, "linear_cross_entropy_grad", large, 4, kAnyNumber, false},
     {OpKind::squared_norm, "squared_norm", large, kAnyNumber, 1, false},
     {OpKind::adamw, "adamw", large, 7, 3, false},
+    {OpKind::all_reduce, "all_reduce", collective, 1, 1, false},
+    {OpKind::all_gather, "all_gather", collective, 1, 1, false},
+    {OpKind::reduce_scatter, "reduce_scatter", collective, 1, 1, false},
+    {OpKind::all_to_all, "all_to_all", collective, 1, 1, false},
+    {OpKind::own_slice, "own_slice", collective, 1, 1, false},
 }};
 
 }  // namespace

@@ -85,6 +85,12 @@ enum class OpKind : uint8_t {
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab, part}: loss, dx, dw
   squared_norm,               // of any number of operands: the sum of squares of all elements
   adamw,  // (weight, first, second, gradient, its scale, rate, step) {…}: the first three anew
+  // between the {ranks} ranks that differ along one {axis} of the mesh only, in its order
+  all_reduce,      // the sum of what they have, or with {op="max"} the greatest
+  all_gather,      // {dim}: what they have, side by side
+  reduce_scatter,  // {dim}: of the sum, each its part
+  all_to_all,      // {from, to}: parts along `from` become parts along `to`
+  own_slice,       // {dim}: of what all have, each its part; nothing is sent
   count_
 };
 
@@ -99,7 +105,8 @@ enum class OpClass : uint8_t {
   reduce,
   index,
   control,
-  large
+  large,
+  collective
 };
 
 constexpr int kAnyNumber = -1;

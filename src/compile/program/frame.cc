@@ -178,6 +178,8 @@ TensorRef FrameLowering::as_dense(const TensorRef& ref) {
 }
 
 Result<void> FrameLowering::lower(const Node& op) {
+  if (op_class(op.kind) == OpClass::collective)
+    return fail(Code::unsupported, "ranks cannot meet in a program yet");
   if (op_class(op.kind) == OpClass::shape) {
     TRY_DO(lower_shape(op));
   } else if (op.kind == OpKind::repeat) {
