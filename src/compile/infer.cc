@@ -92,6 +92,8 @@ struct Inference {
   Result<Types> linear_cross_entropy() const;
   Result<Types> parted(Types all) const;
   Result<Types> squared_norm() const;
+  Result<void> lanes() const;
+  Result<Types> lane_all_reduce() const;
   Result<Types> adamw() const;
   Result<Types> run() const;
 };
@@ -465,6 +467,25 @@ Result<Types> Inference::adamw() const {
   return Types{in[0], in[1], in[2]};
 }
 
+// Which node of the tree an operand is follows from the lanes.
+Result<void> Inference::lanes() const {
+  TRY_DO(attribute<std::string>("axis"));
+  TRY(const int64_t all, attribute<int64_t>("lanes"));
+  TRY(const int64_t first, attribute<int64_t>("first"));
+  TRY(const int64_t count, attribute<int64_t>("count"));
+  if (first < 0 || count < 1 || count > all - first)
+    return wrong("{} lanes from {} on are not among {}", count, first, all);
+  if (in.empty()) return wrong("has no sums to begin with");
+  TRY_DO(want_float(in[0]));
+  for (const Type& type : in) TRY_DO(want_same(in[0], type));
+  return {};
+}
+
+Result<Types> Inference::lane_all_reduce() const {
+  TRY_DO(lanes());
+  return Types{in[0]};
+}
+
 Result<Types> Inference::run() const {
   switch (op_class(kind)) {
     case OpClass::source: return source();
@@ -489,6 +510,7 @@ Result<Types> Inference::run() const {
     case OpKind::update: return update();
     case OpKind::repeat: return repeat();
     case OpKind::fused: return fused();
+    case OpKind::lane_all_reduce: return lane_all_reduce();
     case OpKind::matmul: return matmul();
     case OpKind::softmax: return softmax();
     case OpKind::gelu: TRY_DO(want_float(in[0])); return Types{in[0]};

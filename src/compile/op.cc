@@ -57,6 +57,7 @@ constexpr std::array<OpInfo, kOpKinds> kOps = {{
     {OpKind::update, "update", index, 3, 1, false},
     {OpKind::repeat, "repeat", control, kAnyNumber, kAnyNumber, false},
     {OpKind::fused, "fused", control, kAnyNumber, kAnyNumber, false},
+    {OpKind::lane_all_reduce, "lane_all_reduce", control, kAnyNumber, 1, false},
     {OpKind::matmul, "matmul", large, 2, 1, false},
     {OpKind::gelu, "gelu", large, 1, 1, false},
     {OpKind::gelu_grad, "gelu_grad", large, 2, 1, false},

@@ -68,6 +68,10 @@ enum class OpKind : uint8_t {
   // control
   repeat,  // a region over and over, see graph.h
   fused,   // a region that becomes one kernel, see passes
+  // With all workers of an axis; nobody computes these alone. The sum over all lanes of the data,
+  // joined by the one tree, from what this worker has joined: one operand for each whole node of it
+  // among its lanes, in their order.
+  lane_all_reduce,  // {axis, lanes, first, count}: lanes in all, this worker's first, its number
   // larger
   matmul,           // (a, b) {over}: summed over these names; names in both besides are batched
   gelu,             // {tanh}: by erf, or by the approximation with tanh

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/autodiff.h"
+#include "train/lane_fold.h"
 
 namespace tutti {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 // Added to the norm before something is divided by it, as PyTorch does.
 constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kMostAtoms = 1 << 20;  // a step's program grows with them
-
-// What a step's gradients are, whatever they were made of.
-struct Gradients {
-  Tensor loss;
-  std::vector<Tensor> of;  // of each parameter
-};
 
 Result<void> check_model(const Model& model) {
   const Output* loss = model.graph.output("loss");
@@ -50,70 +45,64 @@ Graph with_loss_alone(Graph graph) {
   return graph;
 }
 
-// The gradients of one atom, as outputs of the builder's graph until now.
-Gradients take_gradients(Builder& b, const Model& model) {
-  Gradients found{.loss = b.tensor(b.graph().output("loss")->value), .of = {}};
-  for (const Parameter& parameter : model.parameters)
-    found.of.push_back(b.tensor(b.graph().output(gradient_name(parameter.name))->value));
-  b.graph().outputs.clear();
-  return found;
-}
+// Small gradients are summed with all workers as one tensor: a call costs more than they do.
+constexpr int64_t kSmallElements = 16'384;
 
-// A round of the repeat over atoms: inputs are the sums until now, the atom's data, then the
-// states; outputs the sums with this atom's.
-Result<std::shared_ptr<const Graph>> atom_body(Graph differentiated, const Model& model) {
-  std::vector<Input> given = std::move(differentiated.inputs);
-  differentiated.inputs.clear();
-  Builder b(std::move(differentiated));
-  const Gradients atom = take_gradients(b, model);
-  std::vector<Tensor> added;
-  const auto add = [&](const Tensor& value) {
-    const Tensor sum = b.input(fmt::format("sum{}", added.size()), value.type());
-    added.push_back(sum + value);
+// The sums over all lanes: alone there is nothing to do but to look at them.
+Gradients sum_over_workers(Builder& b, const std::vector<Gradients>& nodes,
+                           const LaneFoldOptions& lanes) {
+  if (lanes.own.count == lanes.lanes) return nodes[0];
+  const Attributes attributes = lane_attributes(lanes);
+  const auto flat = [&](const Tensor& x) {
+    return b.reshape(x, {{"element", x.type().elements()}});
   };
-  add(atom.loss);
-  for (const Tensor& gradient : atom.of) add(gradient);
-  for (size_t i = 0; i < added.size(); ++i) b.output(fmt::format("carried{}", i), added[i]);
-  std::ranges::stable_partition(given, [](const Input& in) { return in.role == InputRole::data; });
-  for (Input& input : given) {
-    input.role = InputRole::data;
-    b.graph().inputs.push_back(std::move(input));
+  const auto reduced = [&](const std::vector<Tensor>& parts) {
+    const auto made = b.add(OpKind::lane_all_reduce, parts, attributes);
+    return made.empty() ? Tensor() : made[0];
+  };
+  std::vector<std::vector<Tensor>> all;  // of each node
+  for (const Gradients& node : nodes) all.push_back(node.all());
+  std::vector<Tensor> sums(all[0].size());
+  std::vector<size_t> small;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (all[0][i].type().elements() <= kSmallElements) {
+      small.push_back(i);
+      continue;
+    }
+    std::vector<Tensor> parts;
+    for (const auto& node : all) parts.push_back(node[i]);
+    sums[i] = reduced(parts);
   }
-  TRY(Graph body, b.build());
-  return std::make_shared<const Graph>(std::move(body));
+  std::vector<Tensor> joined;
+  for (const auto& node : all) {
+    std::vector<Tensor> parts;
+    for (const size_t i : small) parts.push_back(flat(node[i]));
+    joined.push_back(b.concat(parts, "element"));
+  }
+  const Tensor together = reduced(joined);
+  int64_t start = 0;
+  for (const size_t i : small) {
+    const Type& type = all[0][i].type();
+    sums[i] = b.reshape(b.slice(together, "element", start, type.elements()), type.dims);
+    start += type.elements();
+  }
+  return {.loss = sums[0], .of = {sums.begin() + 1, sums.end()}};
 }
 
-std::vector<Tensor> atoms_data(Builder& b, const Model& model, int64_t atoms) {
-  std::vector<Tensor> data;
-  for (const Input& input : model.graph.inputs) {
-    if (input.role != InputRole::data) continue;
-    Type type = model.graph.type(input.value);
-    type.dims.insert(type.dims.begin(), {"atom", atoms});
-    data.push_back(b.input(input.name, std::move(type)));
-  }
-  return data;
-}
-
-Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph> body,
-                     int64_t atoms) {
-  const std::vector<Tensor> data = atoms_data(b, model, atoms);
-  std::vector<Tensor> all{b.constant(0, {DType::f32, {}})};
-  for (const Parameter& parameter : model.parameters) all.push_back(b.constant(0, parameter.type));
-  const auto carried = static_cast<int64_t>(all.size());
-  all.insert(all.end(), data.begin(), data.end());
-  for (const Input& input : model.graph.inputs)
-    if (input.role == InputRole::state)
-      all.push_back(b.state(input.name, model.graph.type(input.value)));
-  const auto sums = b.add(OpKind::repeat, all,
-                          {{"count", atoms},
-                           {"carried", carried},
-                           {"sliced", static_cast<int64_t>(data.size())},
-                           {"stack", "atom"},
-                           {"reversed", false}},
-                          nullptr, std::move(body));
-  if (sums.empty()) return {};
-  return {.loss = sums[0] * (1.0 / static_cast<double>(atoms)),
-          .of = {sums.begin() + 1, sums.end()}};
+Result<void> check_lanes(const StepOptions& options) {
+  if (options.atoms < 1 || options.atoms > kMostAtoms)
+    return fail(Code::invalid, "{} atoms in a step; use 1 to {}", options.atoms, kMostAtoms);
+  if (options.lanes < 1 || options.lanes > kMostLanes)
+    return fail(Code::invalid, "{} lanes; use 1 to {}", options.lanes, kMostLanes);
+  if (options.atoms % options.lanes != 0)
+    return fail(Code::invalid,
+                "{} atoms cannot be dealt to {} lanes evenly; use as many lanes as divide them",
+                options.atoms, options.lanes);
+  const LaneRange own = options.own_lanes;
+  if (own.count < 1 || own.first + own.count > options.lanes)
+    return fail(Code::invalid, "lanes {} to {} are not among {}", own.first,
+                own.first + own.count - 1, options.lanes);
+  return {};
 }
 
 void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
@@ -159,8 +148,7 @@ std::string second_moment_name(std::string_view parameter) {
 
 Result<Graph> training_step(const Model& model, const StepOptions& options) {
   TRY_DO(check_model(model));
-  if (options.atoms < 1 || options.atoms > kMostAtoms)
-    return fail(Code::invalid, "{} atoms in a step; use 1 to {}", options.atoms, kMostAtoms);
+  TRY_DO(check_lanes(options));
   TRY(Graph differentiated,
       differentiate(with_loss_alone(model.graph), "loss", parameter_names(model)));
   if (options.atoms == 1) {
@@ -169,10 +157,14 @@ Result<Graph> training_step(const Model& model, const StepOptions& options) {
     add_optimizer(b, model, gradients, options);
     return b.build();
   }
-  TRY(auto body, atom_body(std::move(differentiated), model));
+  const LaneFoldOptions lanes{.lanes = options.lanes,
+                              .own = options.own_lanes,
+                              .atoms_of_lane = options.atoms / options.lanes};
   Builder b(model.graph.name);
-  const Gradients gradients = fold_atoms(b, model, std::move(body), options.atoms);
+  TRY(const std::vector<Gradients> nodes, fold_lanes(b, model, differentiated, lanes));
+  Gradients gradients = sum_over_workers(b, nodes, lanes);
   if (b.error()) return fail(*b.error());
+  gradients.loss = gradients.loss * (1.0 / static_cast<double>(options.atoms));
   add_optimizer(b, model, gradients, options);
   return b.build();
 }

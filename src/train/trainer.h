@@ -1,4 +1,4 @@
-// Trains a model on one process, step by step.
+// Trains a model step by step, on one process or as one of several workers.
 //
 //   TRY(auto trainer, Trainer::make(model, options, {…}));
 //   if (!trainer->has_state()) trainer->initialise_weights();
@@ -12,7 +12,9 @@
 // aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
-// from whether the run was saved and loaded in between. One thread.
+// from whether the run was saved and loaded in between, nor from the number of workers. All workers
+// call the same in the same order. In every epoch they compare what they were started with before
+// the first step, and who is behind gets the others' state. One thread.
 #pragma once
 
 #include <map>
@@ -30,17 +32,20 @@
 #include "train/schedule.h"
 #include "train/step_graph.h"
 #include "train/trainer_memory.h"
+#include "train/workers.h"
 #include "world/team.h"
 
 namespace tutti {
 
 struct TrainerOptions {
-  StepOptions step;
+  StepOptions step;  // whose lanes are dealt to the workers
   Schedule schedule;
   int64_t seed = 0;             // of the weights to begin with
   bool check_numerics = false;  // look at every number of every step; slow
   uint64_t most_bytes = 0;      // of memory to train in; 0: what the machine has left
   bool keep_packed = true;      // weights, where that pays (compile/program/packing.h)
+  // What else has to be alike for all workers, hashed; for people who look for what is not.
+  std::vector<Alike> alike{};
 };
 
 // What it has of the machine. All must outlive it.
@@ -51,7 +56,8 @@ struct TrainerHost {
   Helper& helper;  // makes data ahead
   Helper& idler;   // what is not urgent, while others wait for something
   TrainerMemory& memory;
-  EpochWatch epoch{};  // of the rank, if it is one
+  EpochWatch epoch{};          // of the rank, if it is one
+  Workers* workers = nullptr;  // if there are others
 };
 
 struct StepSummary {
@@ -61,6 +67,12 @@ struct StepSummary {
   double rate = 0;
   Duration took{};
   Duration waited{};  // for data, which is part of it
+  // Of several workers: the one that took longest for what it computes by itself, how long that
+  // was, and the fastest; and how long this one waited for others.
+  uint32_t slowest = 0;
+  Duration slowest_took{};
+  Duration fastest_took{};
+  Duration communicated{};
 };
 
 // Known before anything runs.
@@ -108,7 +120,8 @@ class Trainer {
   Result<double> evaluate(BatchSource& data, int64_t batches,
                           const Model* without_dropout = nullptr);
 
-  // All it takes to go on: weights, moments, the step. Layers have names of their own in files.
+  // All it takes to go on: weights, moments, the step. Layers have names of their own in files. Of
+  // several workers the first writes them.
   Task<Result<void>> save(Disk& disk, std::string path,
                           std::map<std::string, std::string> metadata = {}) const;
   Task<Result<void>> load(Disk& disk, std::string path);
@@ -146,6 +159,17 @@ class Trainer {
   Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
   Result<Places> places_of(const Program& program);
+  Result<void> enter_epoch();
+  Result<void> meet();
+  Result<void> deal_lanes();
+  size_t computed_alone() const;
+  Result<std::optional<std::string>> told_by_all(std::optional<std::string> culprit);
+  std::vector<BatchTensor> step_inputs(const Program& program) const;
+  bool writes_files() const { return host_.workers == nullptr || host_.workers->rank() == 0; }
+  Result<void> take_state_of(uint32_t source);
+  Result<void> compare_times(StepSummary& summary, Duration took, Duration communicated);
+  Duration communicated_so_far() const;
+  std::pair<int64_t, int64_t> own_part(int64_t count) const;
   ProgramCall call_of(const Places& places, std::byte* arena) const;
   // Computes the step with every operation on its own, and names the first whose numbers are not
   // finite. Scratch is not what it was after it.
@@ -173,7 +197,8 @@ class Trainer {
   float loss_ = 0;
   float norm_ = 0;
   float rate_ = 0;
-  int64_t number_ = 0;  // of the step under way, from 1
+  int64_t number_ = 0;      // of the step under way, from 1
+  uint64_t met_epoch_ = 0;  // in which the other workers were met
 };
 
 }  // namespace tutti
