@@ -82,7 +82,7 @@ Gradients sum_over_workers(Builder& b, const std::vector<Gradients>& nodes,
   const Tensor together = reduced(joined);
   int64_t start = 0;
   for (const size_t i : small) {
-    const Type& type = all[0][i].type();
+    const Type type = all[0][i].type();  // which moves as the graph grows
     sums[i] = b.reshape(b.slice(together, "element", start, type.elements()), type.dims);
     start += type.elements();
   }
