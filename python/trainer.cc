@@ -94,6 +94,7 @@ class Options {
         .step = {.atoms = get<int64_t>("atoms"),
                  .lanes = get<uint32_t>("lanes"),
                  .own_lanes = {.count = get<uint32_t>("lanes")},
+                 .sharding = {.what = sharded_state()},
                  .max_norm = get<double>("max_norm"),
                  .adamw = {.beta1 = get<double>("beta1"),
                            .beta2 = get<double>("beta2"),
@@ -118,6 +119,12 @@ class Options {
   }
 
  private:
+  tutti::ShardedState sharded_state() const {
+    const auto axis = get<std::string>("sharding");
+    return axis == "fsdp"    ? tutti::ShardedState::all
+           : axis == "zero1" ? tutti::ShardedState::moments
+                             : tutti::ShardedState::none;
+  }
   uint64_t most_bytes() const {
     const auto text = get<std::string>("memory");
     return text.empty() ? 0 : value_or_raise(tutti::parse_bytes(text));
@@ -278,7 +285,8 @@ void bind_trainer(nb::module_& module) {
       .def("load", &PythonTrainer::load, nb::arg("path"))
       .def("load_weights", &PythonTrainer::load_weights, nb::arg("path"))
       .def("initialise_weights", [](PythonTrainer& self) { self.trainer().initialise_weights(); })
-      .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
+      .def("digest",
+           [](PythonTrainer& self) { return value_or_raise(self.trainer().whole_digest()); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
       .def_prop_ro("was_aborted", [](PythonTrainer& self) { return self.trainer().was_aborted(); })

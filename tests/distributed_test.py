@@ -63,6 +63,25 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_workers(text: Path) -
     assert other[-1]["digest"] != alone[-1]["digest"]
 
 
+# Wide enough that weights are parted.
+WIDE = ("--model.width=128", "--lanes=4", "--steps=4", "--optim.rate.warm_up=1")
+
+
+def test_shards_of_weights_and_moments_change_no_bits(text: Path) -> None:
+    alone = outcome(train(text, *WIDE))
+    for mesh in ("dp=2", "zero1=2", "zero1=3", "fsdp=2", "fsdp=3", "fsdp=4"):
+        assert outcome(train(text, *WIDE, f"--mesh={mesh}")) == alone, mesh
+
+
+@pytest.mark.parametrize("mesh", ["zero1=2", "fsdp=3"])
+def test_shards_are_saved_as_one_file_and_dealt_anew(text: Path, tmp_path: Path, mesh: str) -> None:
+    whole = outcome(train(text, *WIDE))
+    out = f"--out={tmp_path / 'run'}"
+    outcome(train(text, *WIDE, out, "--steps=2", "--optim.rate.end=4", f"--mesh={mesh}"))
+    rest = outcome(train(text, *WIDE, out, "--resume", "--mesh=fsdp=2"))
+    assert rest[-1] == whole[-1]
+
+
 def test_a_run_is_saved_once_and_goes_on_with_another_number_of_workers(
     text: Path, tmp_path: Path
 ) -> None:
@@ -88,6 +107,7 @@ def test_under_agents_it_is_a_job_with_the_same_bits(machine: Machine, text: Pat
     [
         (("--workers=4", "--mesh=dp=2"), "the mesh dp=2 is of 2 workers, not 4"),
         (("--workers=2", "--mesh=dq=2"), "there is no axis 'dq'"),
+        (("--mesh=dp=2,fsdp=2",), "workers are arranged along one so far: fsdp=4"),
         (("--workers=2", "--lanes=1"), "2 workers cannot share 1 lane: each takes one"),
         (("--workers=2", "--lanes=3"), "a batch of 16 samples cannot be dealt to 3 lanes"),
         (("--workers=2", "--atom=4"), "8 lanes of 2 samples each cannot be parted into atoms of 4"),

@@ -4,12 +4,13 @@ import math
 
 from tutti._error import Error
 
-# Along these all workers have all of the model, and share the data.
-_AXES = ("dp",)
+# Along all of these workers share the data. They keep all of the model (dp), or each a shard of the
+# moments (zero1), or of the weights and moments (fsdp).
+_AXES = ("dp", "zero1", "fsdp")
 
 
-def check_mesh(text: str, workers: int) -> dict[str, int]:
-    """The axes of a mesh of so many workers; all of them share the data if it says nothing."""
+def check_mesh(text: str, workers: int) -> str:
+    """The axis that so many workers are arranged along; dp if the mesh does not say."""
     axes = parse_mesh(text) if text else {"dp": workers}
     if math.prod(axes.values()) != workers:
         raise Error(
@@ -18,7 +19,14 @@ def check_mesh(text: str, workers: int) -> dict[str, int]:
             f" --workers={math.prod(axes.values())}, or change the mesh",
             "invalid",
         )
-    return axes
+    wide = [name for name, size in axes.items() if size > 1]
+    if len(wide) > 1:
+        raise Error(
+            f"the mesh {text} has several axes, and workers are arranged along one so far:"
+            f" {wide[-1]}={workers}",
+            "unsupported",
+        )
+    return wide[0] if wide else "dp"
 
 
 def parse_mesh(text: str) -> dict[str, int]:

@@ -155,7 +155,7 @@ class Trainer:
         """
         self.run = _run_of(run, options)
         self.data = data
-        check_mesh(self.run.mesh, int(os.environ.get("WORLD_SIZE", "1")))
+        axis = check_mesh(self.run.mesh, int(os.environ.get("WORLD_SIZE", "1")))
         atom = _atom_of(self.run)
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
@@ -168,6 +168,7 @@ class Trainer:
         options = {
             "atoms": self.run.batch // atom,
             "lanes": self.run.lanes,
+            "sharding": axis,
             "alike": _alike(self.run, data),
             "vocabulary": data.vocabulary,
             "data_seed": seed,
@@ -215,7 +216,7 @@ class Trainer:
         return self._core.evaluate(batches or self._batches)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """All it takes to go on, as safetensors."""
+        """All it takes to go on, as safetensors; to be called by all workers, as all of these."""
         self._core.save(os.fspath(path), {})
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -20,8 +20,15 @@ class CollectiveStart final : public Launch {
     collective_.axis = *given.find<std::string>("axis");
     collective_.type = instruction.operands[0].type.dtype;
     collective_.site = instruction.at;
-    collective_.kind = CallKind::all_reduce;
+    const auto call = given.get<std::string>("call");
+    collective_.kind = call == "shard_gather"          ? CallKind::all_gather
+                       : call == "lane_reduce_scatter" ? CallKind::reduce_scatter
+                                                       : CallKind::all_reduce;
     collective_.elements = static_cast<uint64_t>(instruction.operands[0].type.elements());
+    collective_.output_elements = static_cast<uint64_t>(instruction.results[0].type.elements());
+    if (collective_.kind == CallKind::reduce_scatter)
+      for (const int64_t count : given.get<std::vector<int64_t>>("counts"))
+        collective_.counts.push_back(static_cast<uint64_t>(count));
     const auto number = [&](const char* name) {
       return static_cast<uint32_t>(given.get<int64_t>(name));
     };

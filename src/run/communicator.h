@@ -30,11 +30,12 @@ struct Collective {
   std::string_view axis;  // of the mesh: the workers along it
   DType type = DType::f32;
   uint64_t elements = 0;  // as of a Call (fabric/call.h)
+  uint64_t output_elements = 0;
   // Of a reduction: the sums of the whole nodes of the tree among its lanes. Else the only input.
   std::vector<const std::byte*> inputs;
   LaneShare lanes{};
   std::byte* output = nullptr;
-  std::vector<uint64_t> counts;  // elements for each worker, if they differ
+  std::vector<uint64_t> counts;  // of reduce_scatter: elements for each worker
   std::string_view site;         // for people
 };
 

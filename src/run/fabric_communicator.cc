@@ -14,6 +14,7 @@ Result<void> FabricCommunicator::start(uint32_t slot, const Collective& collecti
             .type = collective.type,
             .elements = collective.elements,
             .output = collective.output,
+            .output_elements = collective.output_elements,
             .counts = collective.counts,
             .site = std::string(collective.site)};
   if (reduces(collective.kind)) {

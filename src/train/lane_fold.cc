@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "compile/autodiff.h"
+#include "train/workers.h"
 
 namespace tutti {
 namespace {
@@ -50,10 +51,16 @@ class LaneFolding {
     TRY(adding_, atom_body(differentiated, model_, true));
     TRY(alone_, atom_body(differentiated, model_, false));
     const int64_t atoms = options_.own.count * options_.atoms_of_lane;
-    for (const Input& input : model_.graph.inputs) {
-      Type type = model_.graph.type(input.value);
+    for (const Parameter& parameter : model_.parameters)
+      gradients_.push_back(
+          differentiated.type(differentiated.output(gradient_name(parameter.name))->value));
+    for (const Input& input : differentiated.inputs) {
+      Type type = differentiated.type(input.value);
       if (input.role == InputRole::state) {
-        states_.push_back(b_.state(input.name, type));
+        const Parameter* parameter = model_.parameter(input.name);
+        states_.push_back(options_.gathers && parameter != nullptr
+                              ? gathered_weights(b_, *parameter, *options_.gathers)
+                              : b_.state(input.name, type));
         continue;
       }
       type.dims.insert(type.dims.begin(), {"atom", atoms});
@@ -86,8 +93,7 @@ class LaneFolding {
   std::vector<Tensor> lane(uint32_t lane) {
     if (options_.atoms_of_lane == 1) return rounds(lane, {});
     std::vector<Tensor> zeros{b_.constant(0, {DType::f32, {}})};
-    for (const Parameter& parameter : model_.parameters)
-      zeros.push_back(b_.constant(0, parameter.type));
+    for (const Type& type : gradients_) zeros.push_back(b_.constant(0, type));
     return rounds(lane, zeros);
   }
 
@@ -122,6 +128,7 @@ class LaneFolding {
   LaneFoldOptions options_;
   Body adding_;
   Body alone_;
+  std::vector<Type> gradients_;
   std::vector<Tensor> data_;
   std::vector<Tensor> states_;
 };
@@ -149,7 +156,7 @@ Result<std::vector<Gradients>> fold_lanes(Builder& b, const Model& model,
 }
 
 Attributes lane_attributes(const LaneFoldOptions& options) {
-  return {{"axis", "dp"},
+  return {{"axis", kDataAxis},
           {"lanes", int64_t{options.lanes}},
           {"first", int64_t{options.own.first}},
           {"count", int64_t{options.own.count}}};

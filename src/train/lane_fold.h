@@ -7,11 +7,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "compile/builder.h"
 #include "compile/model.h"
 #include "fabric/fold_tree.h"
+#include "train/shards.h"
 
 namespace tutti {
 
@@ -30,11 +32,13 @@ struct LaneFoldOptions {
   uint32_t lanes = 1;
   LaneRange own{};            // of this worker
   int64_t atoms_of_lane = 1;  // as many in each
+  // Of shards of weights that are gathered for all lanes at once.
+  std::optional<ShardingOptions> gathers{};
 };
 
 // Adds to the builder's graph the model's data, of all atoms of the worker's lanes along a first
 // dimension "atom", and its states. Gives the sums of the whole nodes, in their order.
-// `differentiated` is the model with its gradients as outputs.
+// `differentiated` is the model with its gradients as outputs; whose states may be shards.
 Result<std::vector<Gradients>> fold_lanes(Builder& b, const Model& model,
                                           const Graph& differentiated,
                                           const LaneFoldOptions& options);

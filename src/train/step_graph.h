@@ -16,6 +16,7 @@
 #include "compile/builder.h"
 #include "compile/model.h"
 #include "fabric/fold_tree.h"
+#include "train/shards.h"
 
 namespace tutti {
 
@@ -23,8 +24,9 @@ struct StepOptions {
   int64_t atoms = 1;      // of all workers
   uint32_t lanes = 1;     // that atoms are dealt to: how many workers there can be
   LaneRange own_lanes{};  // of this worker
-  double max_norm = 0;    // gradients are scaled down to it; 0: never
-  AdamWOptions adamw;     // its decay is for parameters that say so; others have none
+  ShardingOptions sharding{};
+  double max_norm = 0;  // gradients are scaled down to it; 0: never
+  AdamWOptions adamw;   // its decay is for parameters that say so; others have none
 };
 
 std::string first_moment_name(std::string_view parameter);
@@ -33,7 +35,7 @@ std::string second_moment_name(std::string_view parameter);
 // The model's only output must be "loss", a single number.
 Result<Graph> training_step(const Model& model, const StepOptions& options);
 
-// The loss alone, without gradients.
-Result<Graph> evaluation_step(const Model& model);
+// The loss alone, without gradients, of a batch of this worker's.
+Result<Graph> evaluation_step(const Model& model, const ShardingOptions& sharding = {});
 
 }  // namespace tutti

@@ -144,10 +144,11 @@ std::vector<BatchTensor> Trainer::step_inputs(const Program& program) const {
 }
 
 void Trainer::make_plan(const Graph& graph, const Program& program) {
-  for (const Parameter& parameter : model_.parameters)
-    plan_.weights_bytes += static_cast<uint64_t>(parameter.type.bytes());
-  plan_.moments_bytes = 2 * plan_.weights_bytes;
-  plan_.gradients_bytes = plan_.weights_bytes;
+  for (const Parameter& parameter : model_.parameters) {
+    plan_.weights_bytes += static_cast<uint64_t>(type_of(parameter, false).bytes());
+    plan_.moments_bytes += 2 * static_cast<uint64_t>(type_of(parameter, true).bytes());
+    plan_.gradients_bytes += static_cast<uint64_t>(parameter.type.bytes());
+  }
   plan_.scratch_bytes = static_cast<uint64_t>(program.arena_bytes);
   for (const BatchTensor& input : data_inputs(program)) {
     plan_.data_bytes += 2 * static_cast<uint64_t>(input.type.bytes());
@@ -176,7 +177,8 @@ uint64_t Trainer::most_bytes() const {
 Result<FittedProgram> Trainer::fit(const Graph& graph) const {
   uint64_t states = kWorkspaceBytes;
   for (const Parameter& parameter : model_.parameters)
-    states += 3 * static_cast<uint64_t>(parameter.type.bytes());
+    states += static_cast<uint64_t>(type_of(parameter, false).bytes() +
+                                    2 * type_of(parameter, true).bytes());
   const uint64_t most = most_bytes();
   return fit_program(graph, static_cast<int64_t>(most - std::min(most, states)));
 }
@@ -200,7 +202,8 @@ Result<void> Trainer::place_states() {
   for (const Parameter& parameter : model_.parameters)
     for (const std::string& name :
          {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)}) {
-      TRY(const StateTensor tensor, host_.memory.state(name, parameter.type));
+      TRY(const StateTensor tensor,
+          host_.memory.state(name, type_of(parameter, name != parameter.name)));
       states_.emplace(name, tensor.data);
     }
   // Somebody was killed while writing: what is there is neither the old nor the new.
@@ -213,12 +216,16 @@ void Trainer::initialise_weights() {
   publish(words_[kBorn], 0);
   step_->states_changed();
   for (const Parameter& parameter : model_.parameters) {
-    const auto elements = static_cast<size_t>(parameter.type.elements());
+    const Type own = type_of(parameter, false);
+    const auto elements = static_cast<size_t>(own.elements());
     const std::span weights(reinterpret_cast<float*>(state(parameter.name)), elements);
-    initialise(parameter, options_.seed, weights, host_.team);
+    if (own == parameter.type)
+      initialise(parameter, options_.seed, weights, host_.team);
+    else
+      initialise_shards(parameter, weights);
     for (const std::string& name :
          {first_moment_name(parameter.name), second_moment_name(parameter.name)})
-      std::memset(state(name), 0, elements * sizeof(float));
+      std::memset(state(name), 0, static_cast<size_t>(type_of(parameter, true).bytes()));
   }
   words_[kDone] = 0;
   words_[kCommitting] = 0;
@@ -332,13 +339,14 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   TRY(Places places, places_of(code));
   places.point_at(data);
   TRY(std::byte * room, arena(looked_at_->arena_bytes()));
-  TRY(auto culprit, find_not_finite(*looked_at_, computed_alone(), call_of(places, room)));
+  TRY(auto culprit, find_not_finite(*looked_at_, code.commit_begin(), call_of(places, room)));
   return told_by_all(std::move(culprit));
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
   if (evaluation_ == nullptr) {
-    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout));
+    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout,
+                                           options_.step.sharding));
     TRY(evaluation_, load_program(graph, true));
   }
   const Program& code = evaluation_->program();
@@ -350,12 +358,13 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   // Each worker its share; losses are added in their order, whoever found them.
   std::vector<double> losses(static_cast<size_t>(batches));
   const auto [first, end] = own_part(batches);
-  for (int64_t i = first; i < end; ++i) {
+  const int64_t rounds = rounds_of(batches);
+  for (int64_t i = first; i < first + rounds; ++i) {
     TRY(const std::vector<BatchTensor>* batch,
         prefetch.take(static_cast<uint64_t>(i), host_.epoch));
     places.point_at(*batch);
     TRY_DO(evaluation_->run(call_of(places, room)));
-    losses[static_cast<size_t>(i)] = loss_;
+    if (i < end) losses[static_cast<size_t>(i)] = loss_;
   }
   if (host_.workers != nullptr) TRY_DO(host_.workers->add_up(losses));
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(batches);

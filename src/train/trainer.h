@@ -131,8 +131,10 @@ class Trainer {
   Task<Result<void>> load_weights(Disk& disk, std::string path);
   // A parameter's values as they are now, stacked if it is; of one that the model has.
   Result<const float*> weights(const Parameter& parameter) const;
-  // XXH3 of weights and moments.
+  // XXH3 of the weights and moments that this process keeps.
   uint64_t digest() const;
+  // Of all of them: the same whoever keeps which. By all workers.
+  Result<uint64_t> whole_digest() const;
 
  private:
   enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
@@ -162,11 +164,13 @@ class Trainer {
   Result<void> enter_epoch();
   Result<void> meet();
   Result<void> deal_lanes();
-  size_t computed_alone() const;
+  void initialise_shards(const Parameter& parameter, std::span<float> weights);
+  int64_t rounds_of(int64_t batches) const;
   Result<std::optional<std::string>> told_by_all(std::optional<std::string> culprit);
   std::vector<BatchTensor> step_inputs(const Program& program) const;
   bool writes_files() const { return host_.workers == nullptr || host_.workers->rank() == 0; }
   Result<void> take_state_of(uint32_t source);
+  Result<void> compare_weights();
   Result<void> compare_times(StepSummary& summary, Duration took, Duration communicated);
   Duration communicated_so_far() const;
   std::pair<int64_t, int64_t> own_part(int64_t count) const;
@@ -177,7 +181,16 @@ class Trainer {
   Error not_taken(const std::string& why) const;
   Result<std::byte*> arena(uint64_t bytes);
   std::byte* state(const std::string& name) const { return states_.at(name); }
-  std::vector<SafeTensor> tensors(bool with_moments) const;
+  Type type_of(const Parameter& parameter, bool of_moments) const;
+  // All of a state of which this worker may keep a shard; then by all workers. What was gathered is
+  // kept in `room`.
+  Result<Bytes> whole(const Parameter& parameter, const std::string& name, bool of_moments,
+                      std::unique_ptr<std::byte[]>& room) const;
+  struct Whole {
+    std::vector<SafeTensor> tensors;
+    std::vector<std::unique_ptr<std::byte[]>> rooms;
+  };
+  Result<Whole> whole_tensors(bool with_moments) const;
   Result<void> read_all(const SafetensorsFile& file, bool with_moments);
 
   Model model_;

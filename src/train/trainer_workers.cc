@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/version.h"
+#include "run/initialise.h"
 #include "train/trainer.h"
 
 namespace tutti {
@@ -18,10 +19,11 @@ uint64_t hash_of(std::string_view text) { return hash64(as_bytes(text)); }
 
 std::string text_of(const TrainerOptions& options) {
   const auto& [step, schedule] = std::tie(options.step, options.schedule);
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", step.atoms, step.lanes,
-                     step.max_norm, step.adamw.beta1, step.adamw.beta2, step.adamw.epsilon,
-                     step.adamw.decay, schedule.rate, schedule.least, schedule.warm_up,
-                     schedule.end, static_cast<int>(schedule.decline), options.seed);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", step.atoms, step.lanes,
+                     static_cast<int>(step.sharding.what), step.max_norm, step.adamw.beta1,
+                     step.adamw.beta2, step.adamw.epsilon, step.adamw.decay, schedule.rate,
+                     schedule.least, schedule.warm_up, schedule.end,
+                     static_cast<int>(schedule.decline), options.seed);
 }
 
 }  // namespace
@@ -37,6 +39,9 @@ Result<void> Trainer::deal_lanes() {
         "the most workers that the run shall ever have (lanes={}); the bits of a run follow "
         "from their number, not from that of the workers",
         workers, step.lanes, step.lanes == 1 ? "" : "s", workers);
+  step.sharding.workers = workers;
+  step.sharding.worker = host_.workers == nullptr ? 0 : host_.workers->rank();
+  if (workers == 1) step.sharding.what = ShardedState::none;
   step.own_lanes =
       share_of_lanes(step.lanes, workers, host_.workers == nullptr ? 0 : host_.workers->rank());
   return {};
@@ -65,8 +70,22 @@ Result<void> Trainer::meet() {
   TRY(const std::vector<uint64_t> steps, workers.gather({has_state() ? done + 1 : 0}));
   const auto source = static_cast<uint32_t>(std::ranges::max_element(steps) - steps.begin());
   if (std::ranges::all_of(steps, [&](uint64_t each) { return each == steps[source]; }))
-    return workers.compare({{"other weights", digest()}});
-  return take_state_of(source);
+    return compare_weights();
+  if (options_.step.sharding.what == ShardedState::none) return take_state_of(source);
+  return fail(Code::unavailable,
+              "the workers' states are of different steps, and nobody has the shards of those that "
+              "are behind: go on from the run's last file (resume)");
+}
+
+// Of shards there is nothing to compare.
+Result<void> Trainer::compare_weights() {
+  Hasher hasher;
+  for (const Parameter& parameter : model_.parameters)
+    for (const std::string& name :
+         {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)})
+      if (type_of(parameter, name != parameter.name) == parameter.type)
+        hasher.update(Bytes(state(name), static_cast<size_t>(parameter.type.bytes())));
+  return host_.workers->compare({Alike{"other weights", hasher.digest64()}});
 }
 
 Result<void> Trainer::take_state_of(uint32_t source) {
@@ -85,14 +104,6 @@ Result<void> Trainer::take_state_of(uint32_t source) {
   words_[kCommitting] = 0;
   words_[kBorn] = 1;
   return {};
-}
-
-// Instructions that need nobody else.
-size_t Trainer::computed_alone() const {
-  const Program& code = looked_at_->program();
-  const auto first =
-      std::ranges::find(code.instructions, Kernel::collective_start, &Instruction::kernel);
-  return std::min(code.commit_begin(), static_cast<size_t>(first - code.instructions.begin()));
 }
 
 // What one worker found is everybody's end of the step.
@@ -129,6 +140,23 @@ std::pair<int64_t, int64_t> Trainer::own_part(int64_t count) const {
   const int64_t rank = host_.workers->rank();
   const int64_t size = host_.workers->size();
   return {count * rank / size, count * (rank + 1) / size};
+}
+
+// As many for each worker where all take part in each: some compute one that does not count.
+int64_t Trainer::rounds_of(int64_t batches) const {
+  const auto [first, end] = own_part(batches);
+  if (options_.step.sharding.what != ShardedState::all) return end - first;
+  const int64_t size = host_.workers->size();
+  return (batches + size - 1) / size;
+}
+
+// Layer by layer, as files call them.
+void Trainer::initialise_shards(const Parameter& parameter, std::span<float> weights) {
+  const Shards shards = shards_of(parameter, options_.step.sharding);
+  const auto own = static_cast<size_t>(shards.own());
+  for (int64_t row = 0; row < shards.rows; ++row)
+    initial_values(parameter.init, options_.seed, layer_name(parameter.name, row),
+                   shards.own_first(), weights.subspan(static_cast<size_t>(row) * own, own));
 }
 
 }  // namespace tutti

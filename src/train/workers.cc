@@ -85,6 +85,16 @@ Result<void> Workers::add_up(std::vector<double>& numbers) {
                                .site = "trainer"});
 }
 
+Result<void> Workers::gather_shards(Bytes own, MutableBytes all) {
+  return fabric_.world()->run({.kind = CallKind::all_gather,
+                               .type = DType::u8,
+                               .elements = own.size(),
+                               .input = own.data(),
+                               .output = all.data(),
+                               .output_elements = all.size(),
+                               .site = "trainer"});
+}
+
 Result<void> Workers::broadcast(uint32_t root, MutableBytes bytes) {
   return fabric_.world()->run({.kind = CallKind::broadcast,
                                .type = DType::u8,

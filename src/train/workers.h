@@ -43,6 +43,8 @@ class Workers {
   Result<std::vector<double>> gather_reals(const std::vector<double>& own);
   // Sums of what all have at each place: exact where only one has anything but zero.
   Result<void> add_up(std::vector<double>& numbers);
+  // All workers' bytes one after the other, in their order.
+  Result<void> gather_shards(Bytes own, MutableBytes all);
   // As they are with this worker, on all.
   Result<void> broadcast(uint32_t root, MutableBytes bytes);
 

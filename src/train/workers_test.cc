@@ -35,24 +35,40 @@ Outcome train(Trainer& trainer) {
   auto evaluated = trainer.evaluate(held, 5);
   REQUIRE_MESSAGE(evaluated.has_value(), evaluated.error().text());
   outcome.evaluated = *evaluated;
-  outcome.digest = trainer.digest();
+  auto digest = trainer.whole_digest();
+  REQUIRE_MESSAGE(digest.has_value(), digest.error().text());
+  outcome.digest = *digest;
   return outcome;
 }
 
-Outcome alone(const TrainerOptions& options) {
+Outcome alone(const TrainerOptions& options, Model model = small_model()) {
   TestMachine machine;
   TokenBatches data(small_text(), {.seed = 5, .vocabulary = 5});
-  return train(*trainer_of(machine, data, options));
+  return train(*trainer_of(machine, data, options, std::move(model)));
+}
+
+// Large enough that weights are parted, in layers and not, and not all evenly.
+Model wide_model() {
+  const TinyGptSizes sizes{.heads = 4, .head = 32, .vocab = 301, .hidden = 256};
+  Model model = model_of(tiny_gpt(2, sizes));
+  for (Parameter& parameter : model.parameters) {
+    if (parameter.type.dims[0].name != "layer") continue;
+    for (Input& input : model.graph.inputs)
+      if (input.name == parameter.name) input.name = "blocks.*." + parameter.name;
+    parameter.name = "blocks.*." + parameter.name;
+  }
+  return model;
 }
 
 // Of every worker.
-std::vector<Outcome> together(uint32_t workers, const TrainerOptions& options) {
+std::vector<Outcome> together(uint32_t workers, const TrainerOptions& options,
+                              const Model& model = small_model()) {
   std::vector<Outcome> outcomes(workers);
   SharedHost host(workers, 64 << 20);
   host.run([&](Fabric& fabric) {
     Worker worker(fabric);
     TokenBatches data(small_text(), {.seed = 5, .vocabulary = 5});
-    auto trainer = worker.trainer(data, options);
+    auto trainer = worker.trainer(data, options, model);
     REQUIRE_MESSAGE(trainer.has_value(), trainer.error().text());
     outcomes[fabric.rank()] = train(**trainer);
   });
@@ -68,6 +84,22 @@ TEST_CASE("weights and losses do not depend on how many workers share the lanes"
     for (const uint32_t workers : {2U, 3U, 5U, 8U}) {
       CAPTURE(workers);
       for (const Outcome& outcome : together(workers, options)) CHECK(outcome == expected);
+    }
+  }
+}
+
+TEST_CASE("weights and losses do not depend on who keeps which shards") {
+  for (const int64_t atoms : {4, 8}) {
+    TrainerOptions options = options_of(atoms, 4);
+    const Outcome expected = alone(options, wide_model());
+    for (const auto what : {ShardedState::moments, ShardedState::all}) {
+      options.step.sharding.what = what;
+      for (const uint32_t workers : {1U, 2U, 3U, 4U}) {
+        CAPTURE(static_cast<int>(what));
+        CAPTURE(workers);
+        for (const Outcome& outcome : together(workers, options, wide_model()))
+          CHECK(outcome == expected);
+      }
     }
   }
 }

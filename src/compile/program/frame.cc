@@ -187,7 +187,7 @@ Result<void> FrameLowering::lower(const Node& op) {
     std::vector<TensorRef> results;
     for (size_t i = 0; i < op.results.size(); ++i) results.push_back(result(op, i, false));
     emit_loops(*op.body, operands(op), std::move(results));
-  } else if (op.kind == OpKind::lane_all_reduce) {
+  } else if (is_collective(op.kind)) {
     lower_collective(op);
   } else if (op_class(op.kind) == OpClass::large || op_class(op.kind) == OpClass::index) {
     TRY_DO(lower_large(op));

@@ -34,6 +34,7 @@ bool collide(const Uses& a, const Uses& b) {
 // The sum takes the place of the first of what is summed, when nobody else looks there: gradients
 // of a large model are not there twice.
 bool FrameLowering::may_reduce_in_place(const Node& op) const {
+  if (op.kind != OpKind::lane_all_reduce) return false;
   ValueId value = op.operands[0];
   const TensorRef& first = *refs_[value];
   if (wanted_[op.results[0]] || first.buffer < parameters_ || !first.is_dense()) return false;
@@ -61,12 +62,10 @@ void FrameLowering::lower_collective(const Node& op) {
   emit(Kernel::collective_wait, std::move(in), out, std::move(attributes));
 }
 
-// Collectives keep their order, which is that of all workers.
+// Collectives are begun in the order of the graph, which is that of all workers.
 void FrameLowering::part_collectives() {
-  const auto is_collective = [](const Instruction& one) {
-    return one.kernel == Kernel::collective_start || one.kernel == Kernel::collective_wait;
-  };
-  if (std::ranges::none_of(instructions_, is_collective)) return;
+  if (std::ranges::count(instructions_, Kernel::collective_start, &Instruction::kernel) == 0)
+    return;
   // A state and its next value are one piece of memory.
   const auto memory_of = [&](uint32_t buffer) {
     if (buffer < graph_.inputs.size() || buffer >= parameters_) return buffer;
@@ -88,14 +87,15 @@ void FrameLowering::part_collectives() {
       }
     return uses;
   };
-  // Begun earlier. What went before a collective it may pass, but no other one.
+  // Begun earlier.
   std::vector<Instruction> early;
   std::vector<Uses> before;
   for (Instruction& one : instructions_) {
     const Uses its = uses_of(one);
     size_t place = early.size();
     if (one.kernel == Kernel::collective_start)
-      while (place > 0 && !is_collective(early[place - 1]) && !collide(before[place - 1], its))
+      while (place > 0 && early[place - 1].kernel != Kernel::collective_start &&
+             !collide(before[place - 1], its))
         --place;
     early.insert(early.begin() + static_cast<ptrdiff_t>(place), std::move(one));
     before.insert(before.begin() + static_cast<ptrdiff_t>(place), its);
