@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "raise.h"
 #include "rank/trainer_machine.h"
@@ -91,6 +92,9 @@ class Options {
   tutti::TrainerOptions trainer() const {
     return {
         .step = {.atoms = get<int64_t>("atoms"),
+                 .lanes = get<uint32_t>("lanes"),
+                 .own_lanes = {.count = get<uint32_t>("lanes")},
+                 .sharding = {.what = sharded_state()},
                  .max_norm = get<double>("max_norm"),
                  .adamw = {.beta1 = get<double>("beta1"),
                            .beta2 = get<double>("beta2"),
@@ -103,7 +107,9 @@ class Options {
                      .decline = value_or_raise(tutti::decline_named(get<std::string>("decline")))},
         .seed = get<int64_t>("seed"),
         .check_numerics = get<bool>("check_numerics"),
-        .most_bytes = most_bytes()};
+        .most_bytes = most_bytes(),
+        .alike = {{"other data or another configuration",
+                   tutti::hash64(tutti::as_bytes(get<std::string>("alike")))}}};
   }
   tutti::TokenBatchOptions data() const {
     return {.seed = get<uint64_t>("data_seed"),
@@ -113,6 +119,12 @@ class Options {
   }
 
  private:
+  tutti::ShardedState sharded_state() const {
+    const auto axis = get<std::string>("sharding");
+    return axis == "fsdp"    ? tutti::ShardedState::all
+           : axis == "zero1" ? tutti::ShardedState::moments
+                             : tutti::ShardedState::none;
+  }
   uint64_t most_bytes() const {
     const auto text = get<std::string>("memory");
     return text.empty() ? 0 : value_or_raise(tutti::parse_bytes(text));
@@ -138,7 +150,8 @@ class PythonTrainer {
                                                .order = tutti::SampleOrder::consecutive});
     const auto made = make(std::move(model), trainer, threads);
     if (!made) raise(made.error());
-    meter_.emplace(trainer_->plan(), steps);
+    const auto* workers = machine_->host().workers;
+    meter_.emplace(trainer_->plan(), steps, workers == nullptr ? 1 : workers->size());
   }
 
   // (step, loss, norm, rate, seconds, seconds waited for data)
@@ -272,13 +285,19 @@ void bind_trainer(nb::module_& module) {
       .def("load", &PythonTrainer::load, nb::arg("path"))
       .def("load_weights", &PythonTrainer::load_weights, nb::arg("path"))
       .def("initialise_weights", [](PythonTrainer& self) { self.trainer().initialise_weights(); })
-      .def("digest", [](PythonTrainer& self) { return self.trainer().digest(); })
+      .def("digest",
+           [](PythonTrainer& self) { return value_or_raise(self.trainer().whole_digest()); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })
       .def_prop_ro("has_state", [](PythonTrainer& self) { return self.trainer().has_state(); })
       .def_prop_ro("was_aborted", [](PythonTrainer& self) { return self.trainer().was_aborted(); })
       .def_prop_ro("was_torn", [](PythonTrainer& self) { return self.trainer().was_torn(); })
       .def_prop_ro("steps_done", [](PythonTrainer& self) { return self.trainer().steps_done(); })
       .def_prop_ro("in_vault", [](PythonTrainer& self) { return self.machine().has_vault(); })
+      .def_prop_ro("rank",
+                   [](PythonTrainer& self) {
+                     const auto* workers = self.machine().host().workers;
+                     return workers == nullptr ? 0 : workers->rank();
+                   })
       .def_prop_ro("plan", &PythonTrainer::plan)
       .def("program_text", [](PythonTrainer& self) { return self.trainer().program().text(); });
 }

@@ -274,7 +274,7 @@ def test_mistakes_on_the_command_line_are_told(text: Path) -> None:
     assert done.stderr == "gpt.py: none.txt: No such file or directory\n"
     for words, said in (
         (["train"], "no file to train with"),
-        (["train", "-n", "2", "x.py"], "by one process"),
+        (["train", "--workers", "0", "x.py"], "--workers 0: write how many"),
         (["train", "job.toml"], "`tutti run`"),
     ):
         told = subprocess.run([TUTTI, *words], capture_output=True, text=True, timeout=60)

@@ -1,11 +1,12 @@
-"""Training on one process.
+"""Training, on one process or on several workers at once.
 
     trainer = tutti.Trainer(model, data=data, optim=optim.AdamW(1e-3), steps=2000, batch=12,
                             context=64, out="runs/shakespeare")
     trainer.fit()
 
 The bits of a run follow from the model, the data, the options and the seed: not from threads, nor
-from whether it was ended and resumed. docs/training.md is the manual.
+from whether it was ended and resumed, nor from the number of workers. docs/training.md is the
+manual.
 """
 
 import json
@@ -20,6 +21,7 @@ from typing import Any, TextIO, TypeVar
 
 from tutti import _core
 from tutti._error import Error
+from tutti._mesh import check_mesh
 from tutti._recipe import save_recipe
 from tutti.config import from_dict
 from tutti.config import save as save_config
@@ -49,7 +51,9 @@ class Run:
 
     steps: int = 1000
     batch: int = 16  # samples a step
-    atom: int | None = None  # samples whose gradient is computed at once; all of a step if none
+    atom: int | None = None  # samples whose gradient is computed at once; all of a lane's if none
+    lanes: int = 1  # parts of a step that workers share; their number decides the bits
+    mesh: str = ""  # how workers are arranged: dp=4; all of them share the data if it is not said
     context: int = 256  # tokens a sample
     seed: int = 0  # of the weights, the order of samples, and what is dropped out
     consecutive: bool = False  # samples one after the other instead of from anywhere
@@ -82,13 +86,14 @@ class _Printer:
     """One live line on a terminal, lines elsewhere."""
 
     json: bool
+    silent: bool = False  # another worker tells it
     out: TextIO = field(default_factory=lambda: sys.stdout)
     columns: int = field(init=False)  # of the terminal; 0: it is none
     _printed: float = field(default=-math.inf, init=False)
     _shown: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.columns = 0 if self.json else _terminal_columns(self.out)
+        self.columns = 0 if self.json or self.silent else _terminal_columns(self.out)
 
     def is_due(self) -> bool:
         """Whether the live line may move on."""
@@ -98,6 +103,8 @@ class _Printer:
         self, kind: str, record: dict[str, Any], words: str, *, passing: bool = False
     ) -> None:
         """``passing``: a line like the one before it, of which not all need to be seen."""
+        if self.silent:
+            return
         if self.json:
             print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
         elif words and self.columns > 0:
@@ -148,12 +155,8 @@ class Trainer:
         """
         self.run = _run_of(run, options)
         self.data = data
-        atom = self.run.batch if self.run.atom is None else self.run.atom
-        if atom < 1 or self.run.batch % atom:
-            raise Error(
-                f"a batch of {self.run.batch} samples cannot be parted into atoms of {atom}",
-                "invalid",
-            )
+        axis = check_mesh(self.run.mesh, int(os.environ.get("WORLD_SIZE", "1")))
+        atom = _atom_of(self.run)
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
         self._module = model
@@ -164,6 +167,9 @@ class Trainer:
         self._batches = _validation_batches(data, self.run, atom)
         options = {
             "atoms": self.run.batch // atom,
+            "lanes": self.run.lanes,
+            "sharding": axis,
+            "alike": _alike(self.run, data),
             "vocabulary": data.vocabulary,
             "data_seed": seed,
             "seed": seed,
@@ -210,7 +216,7 @@ class Trainer:
         return self._core.evaluate(batches or self._batches)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """All it takes to go on, as safetensors."""
+        """All it takes to go on, as safetensors; to be called by all workers, as all of these."""
         self._core.save(os.fspath(path), {})
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -228,8 +234,9 @@ class Trainer:
     def fit(self) -> float | None:
         """Trains until all steps are done, tells how it goes, and saves. Returns the last loss of
         validation data, if there are any."""
-        printer = _Printer(self.run.json)
-        metrics = self._metrics()
+        first = self._core.rank == 0
+        printer = _Printer(self.run.json, silent=not first)
+        metrics = self._metrics() if first else None
         try:
             return self._fit(printer, metrics)
         finally:
@@ -341,6 +348,43 @@ class Trainer:
         assert state is not None and weights is not None
         self.save(state)
         self.save_weights(weights)
+
+
+def _atom_of(run: Run) -> int:
+    if run.lanes < 1 or run.batch % run.lanes:
+        raise Error(
+            f"a batch of {run.batch} samples cannot be dealt to {run.lanes} lanes: use a batch that"
+            " is a multiple of them",
+            "invalid",
+        )
+    atom = run.batch // run.lanes if run.atom is None else run.atom
+    if atom < 1 or run.batch % atom:
+        raise Error(
+            f"a batch of {run.batch} samples cannot be parted into atoms of {atom}", "invalid"
+        )
+    if run.batch // run.lanes % atom:
+        raise Error(
+            f"{run.lanes} lanes of {run.batch // run.lanes} samples each cannot be parted into"
+            f" atoms of {atom}",
+            "invalid",
+        )
+    return atom
+
+
+# Of the keys of a run, those that workers may have different: they change no bits.
+_OWN_KEYS = ("out", "resume", "weights", "threads", "memory", "json")
+
+
+def _alike(run: Run, data: Data) -> str:
+    """What all workers must have alike besides the model: the configuration, and the data as far
+    as can be seen at once."""
+    keys = {name: each for name, each in sorted(vars(run).items()) if name not in _OWN_KEYS}
+    ends = [
+        [len(tokens), *(tokens[i] for i in range(min(len(tokens), 64)))]
+        for tokens in (data.train, data.validation)
+        if tokens is not None
+    ]
+    return repr((keys, ends, data.vocabulary))
 
 
 def _run_of(run: Run | None, options: dict[str, Any]) -> Run:

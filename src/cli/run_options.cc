@@ -44,6 +44,8 @@ namespace {
 constexpr std::string_view kOptionNames[] = {
     "-n",          "--timeout",   "--grace", "--env",     "--cwd",   "--json", "--help",
     "--no-prefix", "--no-cgroup", "--local", "--cluster", "--array", "--wait"};
+constexpr std::string_view kWorkers = "--workers";
+constexpr std::string_view kMesh = "--mesh";
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -73,7 +75,11 @@ class Parser {
       ++next_;
     }
     if (!options_.command.empty()) TRY_DO(check_job_files());
-    for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
+    if (verb_ == "train") {
+      TRY_DO(take_trained());
+    } else {
+      for (; next_ < words_.size(); ++next_) options_.command.emplace_back(words_[next_]);
+    }
     if (options_.local && options_.cluster)
       return fail(Code::invalid, "--local and --cluster exclude each other");
     if (options_.command.empty() && !options_.help && verb_ == "train")
@@ -99,6 +105,46 @@ class Parser {
       return fail(Code::invalid, "-n: {} says how many there are; change `count` in it",
                   options_.command.front());
     return {};
+  }
+
+  // A file and its own options; among which the workers are ours, wherever they stand, and the mesh
+  // is both's: it says how many there are.
+  Result<void> take_trained() {
+    if (next_ < words_.size()) options_.command.emplace_back(words_[next_++]);
+    while (next_ < words_.size()) {
+      const std::string_view word = words_[next_++];
+      if (word == kWorkers || word.starts_with("--workers=") || word == kMesh ||
+          word.starts_with("--mesh=")) {
+        TRY_DO(option(word));
+      } else {
+        options_.command.emplace_back(word);
+      }
+    }
+    if (mesh_.empty()) return {};
+    if (!options_.command.empty()) options_.command.push_back(fmt::format("{}={}", kMesh, mesh_));
+    const auto size = size_of_mesh(mesh_);
+    if (!size) return {};  // who trains says what is wrong with it
+    if (!options_.says_ranks) options_.ranks = *size;
+    if (options_.ranks == *size) return {};
+    return fail(Code::invalid, "the mesh {} is of {} workers, not {}: --workers {} --mesh {}",
+                mesh_, *size, options_.ranks, *size, mesh_);
+  }
+
+  // The product of its axes: of "dp=2,tp=2" four.
+  static std::optional<uint32_t> size_of_mesh(std::string_view mesh) {
+    uint64_t size = 1;
+    while (!mesh.empty()) {
+      const std::string_view axis = mesh.substr(0, mesh.find(','));
+      mesh.remove_prefix(std::min(mesh.size(), axis.size() + 1));
+      const std::string_view digits = axis.substr(std::min(axis.size(), axis.find('=') + 1));
+      uint32_t count = 0;
+      const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+      if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || count == 0)
+        return std::nullopt;
+      size *= count;
+      if (size > kMostProcesses) return std::nullopt;
+    }
+    return static_cast<uint32_t>(size);
   }
 
   Result<void> option(std::string_view word) {
@@ -130,6 +176,11 @@ class Parser {
 
   Result<void> option_with_value() {
     if (name_ == "-n") return ranks();
+    if (verb_ == "train" && name_ == kWorkers) return ranks();
+    if (verb_ == "train" && name_ == kMesh) {
+      TRY(mesh_, value("axes"));
+      return {};
+    }
     if (name_ == "--array") return array();
     if (name_ == "--timeout") {
       options_.timeout.emplace();
@@ -171,7 +222,7 @@ class Parser {
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
     const bool whole = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
     if (!whole || count == 0 || count > kMostProcesses)
-      return fail(Code::invalid, "-n {}: write how many ranks to start, 1 to {}: -n 4", text,
+      return fail(Code::invalid, "{0} {1}: write how many to start, 1 to {2}: {0} 4", name_, text,
                   kMostProcesses);
     options_.ranks = count;
     options_.says_ranks = true;
@@ -237,6 +288,7 @@ class Parser {
   size_t next_ = 0;
   std::string_view name_;
   std::optional<std::string_view> attached_;
+  std::string mesh_;
   RunOptions options_;
 };
 

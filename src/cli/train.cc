@@ -1,4 +1,4 @@
-// tutti train: a Python file or a program that trains a model, as a gang of one.
+// tutti train: a Python file or a program that trains a model, as a gang of workers.
 #include "cli/train.h"
 
 #include <fmt/format.h>
@@ -21,9 +21,11 @@ constexpr std::string_view kHelp = R"(tutti train: train the model of a Python f
 usage: tutti train [options] FILE [--KEY=VALUE …]
 
 FILE is a Python script that makes a tutti.Trainer (see examples/gpt.py), or a program; what comes
-after it is its own: `tutti train FILE --help` lists its keys. It runs as one supervised process, as
-from `tutti run`, with what is trained in memory that outlives it (the vault).
+after it is its own: `tutti train FILE --help` lists its keys. It runs as a gang of supervised
+processes, as from `tutti run`, with what is trained in memory that outlives them (the vault).
 
+  --workers N       how many train it together (1); may also stand behind FILE, as --mesh
+  --mesh AXES       how they are arranged: dp=4, zero1=4 (moments in shards) or fsdp=4 (weights too)
   --timeout TIME    end it after this long, with exit code 124: 90s, 10m, 1h30m
   --grace TIME      between SIGTERM and SIGKILL when it is ended (5s)
   --env KEY=VALUE   set for it; may be repeated
@@ -35,6 +37,7 @@ from `tutti run`, with what is trained in memory that outlives it (the vault).
 examples:
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a --resume
+  tutti train examples/gpt.py --text=shakespeare.txt --lanes=4 --workers 4 --mesh dp=4
   tutti train examples/gpt.py --train=train.bin --validation=val.bin --model.layers=6 --json
 )";
 
@@ -50,10 +53,6 @@ int train(int argc, char** argv) {
     fmt::print("{}", kHelp);
     return 0;
   }
-  if (options->ranks != 1)
-    return complain("train",
-                    Error(Code::unsupported, "a model is trained by one process; leave out -n"),
-                    kCalledWrongly);
   if (options->command[0].ends_with(".toml"))
     return complain("train",
                     Error(Code::invalid, "a job file is run by `tutti run`, not trained with"),

@@ -199,19 +199,21 @@ Cases nested_cases() {
 
 // What has no gradient: whole numbers and truths, sources, what only a compiled or generating
 // model has, and gradients themselves.
-const std::set<OpKind> kWithout{OpKind::constant,       OpKind::iota,
-                                OpKind::random,         OpKind::logical_not,
-                                OpKind::is_finite,      OpKind::logical_and,
-                                OpKind::logical_or,     OpKind::shift_right,
-                                OpKind::equal,          OpKind::less,
-                                OpKind::less_equal,     OpKind::argmax,
-                                OpKind::update,         OpKind::fused,
-                                OpKind::gelu_grad,      OpKind::layer_norm_grad,
-                                OpKind::rms_norm_grad,  OpKind::attention_grad,
-                                OpKind::adamw,          OpKind::linear_cross_entropy_grad,
-                                OpKind::all_reduce,     OpKind::all_gather,
-                                OpKind::reduce_scatter, OpKind::all_to_all,
-                                OpKind::own_slice};
+const std::set<OpKind> kWithout{OpKind::constant,        OpKind::iota,
+                                OpKind::random,          OpKind::logical_not,
+                                OpKind::is_finite,       OpKind::logical_and,
+                                OpKind::logical_or,      OpKind::shift_right,
+                                OpKind::equal,           OpKind::less,
+                                OpKind::less_equal,      OpKind::argmax,
+                                OpKind::update,          OpKind::fused,
+                                OpKind::gelu_grad,       OpKind::layer_norm_grad,
+                                OpKind::rms_norm_grad,   OpKind::attention_grad,
+                                OpKind::adamw,           OpKind::linear_cross_entropy_grad,
+                                OpKind::lane_all_reduce, OpKind::lane_reduce_scatter,
+                                OpKind::shard_gather,    OpKind::square_chunks,
+                                OpKind::join_chunks,     OpKind::all_reduce,
+                                OpKind::all_gather,      OpKind::reduce_scatter,
+                                OpKind::all_to_all,      OpKind::own_slice};
 
 void add_kinds(const Graph& graph, std::set<OpKind>& kinds) {
   for (const Node& op : graph.ops) {

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "compile/builder.h"
+#include "compile/chunk.h"
 #include "compile/gradient_part.h"
 
 namespace tutti {
@@ -167,6 +168,15 @@ struct Decomposition {
     return {total};
   }
 
+  Tensors square_chunks() const {
+    const int64_t elements = in[0].type().elements();
+    const int64_t chunks = chunks_of(elements);
+    const Tensor flat = b.reshape(in[0], {{"element", elements}});
+    const Tensor whole = b.pad(flat, "element", 0, chunks * kChunkElements - elements);
+    const Tensor parted = b.reshape(whole, {{"chunk", chunks}, {"element", kChunkElements}});
+    return {b.sum(parted * parted, {"element"})};
+  }
+
   Tensors adamw() const {
     const double beta1 = number("beta1");
     const double beta2 = number("beta2");
@@ -200,6 +210,8 @@ struct Decomposition {
       case OpKind::linear_cross_entropy_grad:
         return in_part(kind, attributes, linear_cross_entropy(true));
       case OpKind::squared_norm: return squared_norm();
+      case OpKind::square_chunks: return square_chunks();
+      case OpKind::join_chunks: return {b.sum(in[0], {"chunk"})};
       case OpKind::adamw: return adamw();
       default: break;
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compile/chunk.h"
 #include "compile/collective.h"
 #include "compile/gradient_part.h"
 #include "compile/graph.h"
@@ -93,6 +94,13 @@ struct Inference {
   Result<Types> linear_cross_entropy() const;
   Result<Types> parted(Types all) const;
   Result<Types> squared_norm() const;
+  Result<void> lanes() const;
+  Result<std::pair<int64_t, int64_t>> shard() const;
+  Result<Types> lane_all_reduce() const;
+  Result<Types> lane_reduce_scatter() const;
+  Result<Types> shard_gather() const;
+  Result<Types> square_chunks() const;
+  Result<Types> join_chunks() const;
   Result<Types> adamw() const;
   Result<Types> collective() const;
   Result<Types> run() const;
@@ -499,6 +507,67 @@ Result<Types> Inference::collective() const {
   }
 }
 
+// Which node of the tree an operand is follows from the lanes.
+Result<void> Inference::lanes() const {
+  TRY_DO(attribute<std::string>("axis"));
+  TRY(const int64_t all, attribute<int64_t>("lanes"));
+  TRY(const int64_t first, attribute<int64_t>("first"));
+  TRY(const int64_t count, attribute<int64_t>("count"));
+  if (first < 0 || count < 1 || count > all - first)
+    return wrong("{} lanes from {} on are not among {}", count, first, all);
+  if (in.empty()) return wrong("has no sums to begin with");
+  TRY_DO(want_float(in[0]));
+  for (const Type& type : in) TRY_DO(want_same(in[0], type));
+  return {};
+}
+
+Result<Types> Inference::lane_all_reduce() const {
+  TRY_DO(lanes());
+  return Types{in[0]};
+}
+
+// Elements of this worker's shard, and of all.
+Result<std::pair<int64_t, int64_t>> Inference::shard() const {
+  TRY_DO(attribute<std::string>("axis"));
+  TRY(const auto counts, attribute<std::vector<int64_t>>("counts"));
+  TRY(const int64_t rank, attribute<int64_t>("rank"));
+  if (rank < 0 || std::cmp_greater_equal(rank, counts.size()))
+    return wrong("worker {} is not among {}", rank, counts.size());
+  int64_t all = 0;
+  for (const int64_t count : counts) {
+    if (count < 1) return wrong("a shard of {} elements", count);
+    all += count;
+  }
+  return std::pair{counts[static_cast<size_t>(rank)], all};
+}
+
+Result<Types> Inference::lane_reduce_scatter() const {
+  TRY_DO(lanes());
+  TRY(const auto sizes, shard());
+  if (sizes.second != in[0].elements())
+    return wrong("shards of {} elements are not all of {}", sizes.second, in[0].text());
+  return Types{Type{in[0].dtype, {{"shard", sizes.first}}}};
+}
+
+Result<Types> Inference::shard_gather() const {
+  TRY(const auto sizes, shard());
+  if (sizes.first != in[0].elements() || sizes.second != given->elements() ||
+      in[0].dtype != given->dtype)
+    return wrong("{}, a shard of {} elements of {}, is no part of {}", in[0].text(), sizes.first,
+                 sizes.second, given->text());
+  return Types{*given};
+}
+
+Result<Types> Inference::square_chunks() const {
+  TRY_DO(want_same(in[0], in[0].with(DType::f32)));
+  return Types{Type{DType::f32, {{"chunk", chunks_of(in[0].elements())}}}};
+}
+
+Result<Types> Inference::join_chunks() const {
+  TRY_DO(want_same(in[0], Type{DType::f32, {{"chunk", in[0].elements()}}}));
+  return Types{Type{DType::f32, {}}};
+}
+
 Result<Types> Inference::run() const {
   switch (op_class(kind)) {
     case OpClass::source: return source();
@@ -524,6 +593,11 @@ Result<Types> Inference::run() const {
     case OpKind::update: return update();
     case OpKind::repeat: return repeat();
     case OpKind::fused: return fused();
+    case OpKind::lane_all_reduce: return lane_all_reduce();
+    case OpKind::lane_reduce_scatter: return lane_reduce_scatter();
+    case OpKind::shard_gather: return shard_gather();
+    case OpKind::square_chunks: return square_chunks();
+    case OpKind::join_chunks: return join_chunks();
     case OpKind::matmul: return matmul();
     case OpKind::softmax: return softmax();
     case OpKind::gelu: TRY_DO(want_float(in[0])); return Types{in[0]};

@@ -155,7 +155,11 @@ class Interpreter {
       case OpClass::shape: keep(out, reshaped(op)); return {};
       case OpClass::reduce: keep(out, reduced(op)); return {};
       case OpClass::index: return op.kind == OpKind::update ? update(op) : indexed(op);
-      case OpClass::control: return op.kind == OpKind::repeat ? repeat(op) : call(op, *op.body);
+      case OpClass::control:
+        if (op.kind == OpKind::repeat) return repeat(op);
+        if (op.body != nullptr) return call(op, *op.body);
+        return fail(Code::unsupported, "{} takes other workers; nobody computes it alone",
+                    op_info(op.kind).name);
       case OpClass::large: {
         std::vector<Type> operands;
         for (const ValueId operand : op.operands) operands.push_back(type(operand));

@@ -57,6 +57,9 @@ constexpr std::array<OpInfo, kOpKinds> kOps = {{
     {OpKind::update, "update", index, 3, 1, false},
     {OpKind::repeat, "repeat", control, kAnyNumber, kAnyNumber, false},
     {OpKind::fused, "fused", control, kAnyNumber, kAnyNumber, false},
+    {OpKind::lane_all_reduce, "lane_all_reduce", control, kAnyNumber, 1, false},
+    {OpKind::lane_reduce_scatter, "lane_reduce_scatter", control, kAnyNumber, 1, false},
+    {OpKind::shard_gather, "shard_gather", control, 1, 1, true},
     {OpKind::matmul, "matmul", large, 2, 1, false},
     {OpKind::gelu, "gelu", large, 1, 1, false},
     {OpKind::gelu_grad, "gelu_grad", large, 2, 1, false},
@@ -70,6 +73,8 @@ constexpr std::array<OpInfo, kOpKinds> kOps = {{
     {OpKind::linear_cross_entropy, "linear_cross_entropy", large, 3, 1, false},
     {OpKind::linear_cross_entropy_grad, "linear_cross_entropy_grad", large, 4, kAnyNumber, false},
     {OpKind::squared_norm, "squared_norm", large, kAnyNumber, 1, false},
+    {OpKind::square_chunks, "square_chunks", large, 1, 1, false},
+    {OpKind::join_chunks, "join_chunks", large, 1, 1, false},
     {OpKind::adamw, "adamw", large, 7, 3, false},
     {OpKind::all_reduce, "all_reduce", collective, 1, 1, false},
     {OpKind::all_gather, "all_gather", collective, 1, 1, false},
@@ -90,6 +95,11 @@ std::optional<OpKind> op_named(std::string_view name) {
   for (const OpInfo& info : kOps)
     if (info.name == name) return info.kind;
   return std::nullopt;
+}
+
+bool is_collective(OpKind kind) {
+  return kind == OpKind::lane_all_reduce || kind == OpKind::lane_reduce_scatter ||
+         kind == OpKind::shard_gather;
 }
 
 bool is_elementwise(OpKind kind) {

@@ -68,6 +68,13 @@ enum class OpKind : uint8_t {
   // control
   repeat,  // a region over and over, see graph.h
   fused,   // a region that becomes one kernel, see passes
+  // With all workers of an axis; nobody computes these alone. The sum over all lanes of the data,
+  // joined by the one tree, from what this worker has joined: one operand for each whole node of it
+  // among its lanes, in their order.
+  lane_all_reduce,  // {axis, lanes, first, count}: lanes in all, this worker's first, its number
+  // … of which each worker gets its shard: {…, counts, rank}: elements of each, and which is ours.
+  lane_reduce_scatter,
+  shard_gather,  // typed: all workers' shards one after the other {axis, counts, rank}
   // larger
   matmul,           // (a, b) {over}: summed over these names; names in both besides are batched
   gelu,             // {tanh}: by erf, or by the approximation with tanh
@@ -84,6 +91,8 @@ enum class OpKind : uint8_t {
   linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab, part}: loss, dx, dw
   squared_norm,               // of any number of operands: the sum of squares of all elements
+  square_chunks,              // of canonical chunks of all elements (chunk.h) the sums of squares
+  join_chunks,                // sums of chunks, joined as squared_norm joins them
   adamw,  // (weight, first, second, gradient, its scale, rate, step) {…}: the first three anew
   // between the {ranks} ranks that differ along one {axis} of the mesh only, in its order
   all_reduce,      // the sum of what they have, or with {op="max"} the greatest
@@ -125,5 +134,6 @@ std::optional<OpKind> op_named(std::string_view name);
 
 inline OpClass op_class(OpKind kind) { return op_info(kind).op_class; }
 bool is_elementwise(OpKind kind);
+bool is_collective(OpKind kind);
 
 }  // namespace tutti

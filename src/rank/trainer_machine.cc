@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "fabric/heap.h"
+#include "rank/rank_fabric.h"
 #include "run/cpu_device.h"
 #include "train/machine_peak.h"
 #include "tutti/control_page.h"
@@ -18,6 +19,7 @@
 #include "world/real/parking.h"
 #include "world/real/process_memory.h"
 #include "world/real/rank_place.h"
+#include "world/real/this_process.h"
 #include "world/real/thread_team.h"
 
 namespace tutti {
@@ -50,23 +52,68 @@ class OwnMemory final : public TrainerMemory {
   MutableBytes left_;
 };
 
+uint32_t slots_of(const RankPlace& place) {
+  return static_cast<uint32_t>(place.control->bytes().size() / TUTTI_CONTROL_BYTES);
+}
+
+// Scratch of the heap that the ranks of a host have in common: what others reduce and gather lies
+// where it is computed. One thread allocates.
+class HeapMemory final : public ProcessMemory {
+ public:
+  HeapMemory(Heap& heap, uint32_t sharers) : heap_(heap), sharers_(sharers) {}
+
+  Result<std::unique_ptr<Mapping>> allocate(uint64_t bytes) override {
+    TRY(const uint64_t offset, heap_.allocate(bytes));
+    return std::make_unique<Piece>(heap_, offset, bytes);
+  }
+  void populate(MutableBytes) override {}  // its memory was there when it was allocated
+  std::optional<uint64_t> available_bytes() override {
+    const auto all = machine_.available_bytes();
+    return all ? std::optional(*all / sharers_) : std::nullopt;
+  }
+
+ private:
+  class Piece final : public Mapping {
+   public:
+    Piece(Heap& heap, uint64_t offset, uint64_t bytes)
+        : Mapping({heap.at(offset), bytes}), heap_(heap), offset_(offset) {}
+    ~Piece() override { heap_.free(offset_); }
+    Piece(const Piece&) = delete;
+    Piece& operator=(const Piece&) = delete;
+
+   private:
+    Heap& heap_;
+    uint64_t offset_;
+  };
+
+  Heap& heap_;
+  uint32_t sharers_;  // ranks of this host, which need as much
+  RealProcessMemory machine_;
+};
+
 class RealTrainerMachine final : public TrainerMachine {
  public:
-  explicit RealTrainerMachine(const TrainerMachineOptions& options) : team_(options.threads) {}
+  explicit RealTrainerMachine(int threads) : team_(threads) {}
 
-  Result<void> find_vault() {
-    TRY(RankPlace place, find_rank_place());
+  // Its states are in the vault; of a rank among others, its scratch is where they see it.
+  Result<void> take(RankPlace place) {
     if (place.alone) return {};
-    if (place.world_size > 1)
-      return fail(Code::unsupported,
-                  "a Trainer is one process, and this gang has {} ranks; start it with `tutti "
-                  "train` or -n 1",
-                  place.world_size);
-    const auto slots = static_cast<uint32_t>(place.control->bytes().size() / TUTTI_CONTROL_BYTES);
-    TRY(heap_, Heap::open(parking_, std::move(place.heap), slots, place.slot));
     const uint64_t owner[] = {hash64(as_bytes(place.role)), place.rank};
+    Heap* heap = nullptr;
+    if (place.world_size > 1) {
+      TRY(rank_, RankFabric::open({}));
+      Fabric& fabric = rank_->fabric();
+      TRY_DO(fabric.join(fabric.timeout()));
+      heap = &fabric.heap();
+      heap_memory_.emplace(*heap, slots_of(place));
+      among_others_.emplace(team_, *compiler_, *heap_memory_);
+      workers_.emplace(fabric);
+    } else {
+      TRY(heap_, Heap::open(parking_, std::move(place.heap), slots_of(place), place.slot));
+      heap = heap_.get();
+    }
     TRY(const Vault vault,
-        Vault::open(parking_, heap_->vault(), hash64(std::as_bytes(std::span(owner)))));
+        Vault::open(parking_, heap->vault(), hash64(std::as_bytes(std::span(owner)))));
     vault_ = vault;
     in_vault_.emplace(*vault_);
     control_ = std::move(place.control);
@@ -76,13 +123,14 @@ class RealTrainerMachine final : public TrainerMachine {
   }
 
   TrainerHost host() override {
-    return {.device = device_,
+    return {.device = among_others_ ? *among_others_ : device_,
             .team = team_,
             .clock = parking_,
             .helper = helper_,
             .idler = idler_,
             .memory = in_vault_ ? static_cast<TrainerMemory&>(*in_vault_) : own_,
-            .epoch = epoch_};
+            .epoch = epoch_,
+            .workers = workers_ ? &*workers_ : nullptr};
   }
   int threads() const override { return team_.threads(); }
   bool has_vault() const override { return in_vault_.has_value(); }
@@ -119,6 +167,11 @@ class RealTrainerMachine final : public TrainerMachine {
   std::unique_ptr<Mapping> control_;  // of a rank: all control pages of the host
   EpochWatch epoch_;
   std::unique_ptr<Heap> heap_;
+  // Of a rank among others.
+  std::unique_ptr<RankFabric> rank_;
+  std::optional<HeapMemory> heap_memory_;
+  std::optional<CpuDevice> among_others_;
+  std::optional<Workers> workers_;
   std::optional<Vault> vault_;
   std::optional<VaultMemory> in_vault_;
 };
@@ -126,8 +179,14 @@ class RealTrainerMachine final : public TrainerMachine {
 }  // namespace
 
 Result<std::unique_ptr<TrainerMachine>> TrainerMachine::open(TrainerMachineOptions options) {
-  auto machine = std::make_unique<RealTrainerMachine>(options);
-  TRY_DO(machine->find_vault());
+  TRY(RankPlace place, find_rank_place());
+  // The ranks of a host share its cores.
+  const auto sharers = static_cast<int>(place.alone ? 1 : slots_of(place));
+  const int threads = options.threads != 0 || sharers == 1
+                          ? options.threads
+                          : std::max(1, static_cast<int>(usable_cores()) / sharers);
+  auto machine = std::make_unique<RealTrainerMachine>(threads);
+  TRY_DO(machine->take(std::move(place)));
   return machine;
 }
 

@@ -10,7 +10,7 @@
 namespace tutti {
 
 struct TrainerMachineOptions {
-  int threads = 0;  // of which it computes with; as many as cores if 0
+  int threads = 0;  // of which it computes with; its share of the cores if 0
 };
 
 class TrainerMachine {

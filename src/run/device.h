@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "compile/program/program.h"
+#include "run/communicator.h"
 #include "run/epoch_watch.h"
 #include "world/disk.h"
 
@@ -26,7 +27,8 @@ struct ProgramCall {
   std::span<std::byte* const> inputs;
   std::span<std::byte* const> outputs;
   std::byte* arena = nullptr;
-  const EpochWatch* epoch = nullptr;  // of none if null
+  const EpochWatch* epoch = nullptr;     // of none if null
+  Communicator* communicator = nullptr;  // of programs with collectives
 };
 
 // Instructions of a program, from the first to before the end. Who runs all of them, one part after

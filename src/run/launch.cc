@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "compile/program/interpret_program.h"
 #include "kernels/share.h"
+#include "run/collective_launch.h"
 #include "run/heavy_launch.h"
 #include "run/pointer.h"
 
@@ -78,6 +79,9 @@ std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& i
     return std::make_unique<LoopLaunch>(program.loops[index], loops[index], instruction.operands,
                                         instruction.results);
   }
+  if (instruction.kernel == Kernel::collective_start ||
+      instruction.kernel == Kernel::collective_wait)
+    return make_collective_launch(instruction);
   auto heavy = make_heavy_launch(program, instruction, loops, panels);
   if (heavy != nullptr) return heavy;
   return std::make_unique<PlainLaunch>(program, instruction);

@@ -8,6 +8,7 @@
 
 #include "compile/program/program.h"
 #include "kernels/share.h"
+#include "run/communicator.h"
 
 namespace tutti {
 
@@ -22,6 +23,7 @@ struct LaunchCall {
   Turns* turns;          // of this phase
   std::byte* shared;     // workspace of all threads, for all phases
   std::byte* workspace;  // of this thread, for this phase
+  Communicator* communicator = nullptr;
 };
 
 class Launch {

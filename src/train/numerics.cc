@@ -74,6 +74,11 @@ std::string operation_of(const Program& program, const Instruction& instruction)
   return names.empty() ? "copy" : fmt::format("{}", fmt::join(names, " + "));
 }
 
+bool is_collective(const Instruction& instruction) {
+  return instruction.kernel == Kernel::collective_start ||
+         instruction.kernel == Kernel::collective_wait;
+}
+
 std::byte* memory_of(const ProgramBuffer& buffer, const ProgramCall& call) {
   return buffer.place == BufferPlace::input    ? call.inputs[buffer.index]
          : buffer.place == BufferPlace::output ? call.outputs[buffer.index]
@@ -91,18 +96,28 @@ Result<std::optional<std::string>> find_not_finite(LoadedProgram& program, size_
     if (const auto found = first_of(whole, call.inputs[i]))
       return fmt::format("{} was {} before the step", code.inputs[i].name, *found);
   }
-  for (size_t i = 0; i < end; ++i) {
+  // Who has found something goes on as far as others wait for it.
+  size_t last = 0;
+  for (size_t i = 0; i < end; ++i)
+    if (is_collective(code.instructions[i])) last = i + 1;
+  std::optional<std::string> culprit;
+  bool looks = true;
+  for (size_t i = 0; i < (looks ? end : last); ++i) {
     const Instruction& instruction = code.instructions[i];
     TRY_DO(program.run({i, i + 1}, call));
+    if (!looks || instruction.kernel == Kernel::collective_start) continue;
     for (const TensorRef& result : instruction.results) {
       const ProgramBuffer& buffer = code.buffers[result.buffer];
       const auto found = first_of(result, memory_of(buffer, call));
       if (!found) continue;
-      return fmt::format("{}{}{} made {} from finite numbers", operation_of(code, instruction),
-                         instruction.at.empty() ? "" : " of ", instruction.at, *found);
+      looks = false;
+      if (is_collective(instruction)) break;  // another worker's number
+      culprit = fmt::format("{}{}{} made {} from finite numbers", operation_of(code, instruction),
+                            instruction.at.empty() ? "" : " of ", instruction.at, *found);
+      break;
     }
   }
-  return std::optional<std::string>();
+  return culprit;
 }
 
 }  // namespace tutti

@@ -37,6 +37,13 @@ std::string progress_text(const Progress& progress) {
     text += fmt::format("  {} tokens/s", with_commas(progress.tokens_a_second));
   if (progress.of_peak) text += fmt::format("  {:.0f} % of peak", *progress.of_peak * 100);
   if (progress.memory) text += fmt::format("  {}", format_bytes(*progress.memory));
+  if (progress.workers > 1) {
+    text += fmt::format("  {} workers", progress.workers);
+    if (progress.behind >= kWorthTelling)
+      text += fmt::format(", rank {} {:.0f} % slower", progress.slowest, progress.behind * 100);
+    if (progress.communicated >= kWorthTelling)
+      text += fmt::format("  {:.0f} % communicating", progress.communicated * 100);
+  }
   if (progress.waited >= kWorthTelling)
     text += fmt::format("  {:.0f} % waiting for data", progress.waited * 100);
   const auto left = static_cast<double>(progress.steps - progress.step) * progress.seconds_a_step;
@@ -53,6 +60,12 @@ Json progress_json(const Progress& progress) {
   if (progress.of_peak) json["of_peak"] = *progress.of_peak;
   if (progress.gflops) json["gflops"] = *progress.gflops;
   if (progress.memory) json["memory_bytes"] = *progress.memory;
+  if (progress.workers > 1) {
+    json["workers"] = progress.workers;
+    json["slowest"] = progress.slowest;
+    json["behind"] = progress.behind;
+    json["communicated"] = progress.communicated;
+  }
   return json;
 }
 
@@ -61,6 +74,7 @@ void ProgressMeter::add(const StepSummary& report) {
   ++count_;
   took_ += report.took;
   waited_ += report.waited;
+  communicated_ += report.communicated;
 }
 
 Progress ProgressMeter::look(std::optional<uint64_t> memory_bytes) const {
@@ -74,7 +88,12 @@ Progress ProgressMeter::look(std::optional<uint64_t> memory_bytes) const {
                     .seconds_a_step = seconds / std::max(count, 1.0),
                     .tokens_a_second = count * static_cast<double>(plan_.tokens_a_step) / seconds,
                     .waited = to_seconds(waited_) / seconds,
-                    .memory = memory_bytes};
+                    .memory = memory_bytes,
+                    .workers = workers_,
+                    .slowest = last_.slowest,
+                    .behind = to_seconds(last_.slowest_took - last_.fastest_took) /
+                              std::max(to_seconds(last_.fastest_took), 1e-9),
+                    .communicated = to_seconds(communicated_) / seconds};
   const double flops = count * plan_.flops_a_step / seconds;
   if (flops > 0) progress.gflops = flops / 1e9;
   if (flops > 0 && peak_flops_) progress.of_peak = flops / *peak_flops_;
@@ -84,7 +103,7 @@ Progress ProgressMeter::look(std::optional<uint64_t> memory_bytes) const {
 Progress ProgressMeter::take(std::optional<uint64_t> memory_bytes) {
   const Progress progress = look(memory_bytes);
   count_ = 0;
-  took_ = waited_ = Duration::zero();
+  took_ = waited_ = communicated_ = Duration::zero();
   return progress;
 }
 

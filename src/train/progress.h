@@ -22,6 +22,12 @@ struct Progress {
   std::optional<double> gflops;    // a second
   double waited = 0;               // for data, as a part of the time
   std::optional<uint64_t> memory;  // bytes of this process
+  uint32_t workers = 1;
+  // Of several: the one that computes longest, and by which part of the fastest's time longer; and
+  // the part of the time that this one waits for others.
+  uint32_t slowest = 0;
+  double behind = 0;
+  double communicated = 0;
 };
 
 // "step 100/2000  loss 2.4312  3,512 tokens/s  61 % of peak  412 MiB  1 m 3 s left"
@@ -31,7 +37,8 @@ Json progress_json(const Progress& progress);
 // Means over the steps since it was last asked.
 class ProgressMeter {
  public:
-  ProgressMeter(const TrainerPlan& plan, int64_t steps) : plan_(plan), steps_(steps) {}
+  ProgressMeter(const TrainerPlan& plan, int64_t steps, uint32_t workers = 1)
+      : plan_(plan), steps_(steps), workers_(workers) {}
 
   // What the machine could do at most; until then nothing is compared with it.
   void set_peak(double flops) { peak_flops_ = flops; }
@@ -44,11 +51,13 @@ class ProgressMeter {
  private:
   TrainerPlan plan_;
   int64_t steps_;
+  uint32_t workers_;
   std::optional<double> peak_flops_;
   StepSummary last_;
   int64_t count_ = 0;
   Duration took_{};
   Duration waited_{};
+  Duration communicated_{};
 };
 
 }  // namespace tutti

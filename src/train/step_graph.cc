@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "compile/autodiff.h"
+#include "compile/chunk.h"
+#include "train/lane_fold.h"
+#include "train/workers.h"
 
 namespace tutti {
 namespace {
@@ -14,12 +18,6 @@ namespace {
 // Added to the norm before something is divided by it, as PyTorch does.
 constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kMostAtoms = 1 << 20;  // a step's program grows with them
-
-// What a step's gradients are, whatever they were made of.
-struct Gradients {
-  Tensor loss;
-  std::vector<Tensor> of;  // of each parameter
-};
 
 Result<void> check_model(const Model& model) {
   const Output* loss = model.graph.output("loss");
@@ -50,79 +48,194 @@ Graph with_loss_alone(Graph graph) {
   return graph;
 }
 
-// The gradients of one atom, as outputs of the builder's graph until now.
-Gradients take_gradients(Builder& b, const Model& model) {
-  Gradients found{.loss = b.tensor(b.graph().output("loss")->value), .of = {}};
-  for (const Parameter& parameter : model.parameters)
-    found.of.push_back(b.tensor(b.graph().output(gradient_name(parameter.name))->value));
-  b.graph().outputs.clear();
-  return found;
+Result<void> check_lanes(const StepOptions& options) {
+  if (options.atoms < 1 || options.atoms > kMostAtoms)
+    return fail(Code::invalid, "{} atoms in a step; use 1 to {}", options.atoms, kMostAtoms);
+  if (options.lanes < 1 || options.lanes > kMostLanes)
+    return fail(Code::invalid, "{} lanes; use 1 to {}", options.lanes, kMostLanes);
+  if (options.atoms % options.lanes != 0)
+    return fail(Code::invalid,
+                "{} atoms cannot be dealt to {} lanes evenly; use as many lanes as divide them",
+                options.atoms, options.lanes);
+  const LaneRange own = options.own_lanes;
+  if (own.count < 1 || own.first + own.count > options.lanes)
+    return fail(Code::invalid, "lanes {} to {} are not among {}", own.first,
+                own.first + own.count - 1, options.lanes);
+  return {};
 }
 
-// A round of the repeat over atoms: inputs are the sums until now, the atom's data, then the
-// states; outputs the sums with this atom's.
-Result<std::shared_ptr<const Graph>> atom_body(Graph differentiated, const Model& model) {
-  std::vector<Input> given = std::move(differentiated.inputs);
-  differentiated.inputs.clear();
-  Builder b(std::move(differentiated));
-  const Gradients atom = take_gradients(b, model);
-  std::vector<Tensor> added;
-  const auto add = [&](const Tensor& value) {
-    const Tensor sum = b.input(fmt::format("sum{}", added.size()), value.type());
-    added.push_back(sum + value);
-  };
-  add(atom.loss);
-  for (const Tensor& gradient : atom.of) add(gradient);
-  for (size_t i = 0; i < added.size(); ++i) b.output(fmt::format("carried{}", i), added[i]);
-  std::ranges::stable_partition(given, [](const Input& in) { return in.role == InputRole::data; });
-  for (Input& input : given) {
-    input.role = InputRole::data;
-    b.graph().inputs.push_back(std::move(input));
+// Small gradients are summed with all workers as one tensor: a call costs more than they do.
+constexpr int64_t kSmallElements = 16'384;
+
+Tensor flat(Builder& b, const Tensor& x) {
+  return b.reshape(x, {{"element", x.type().elements()}});
+}
+
+// Nothing if it was refused.
+Tensor only(const std::vector<Tensor>& made) { return made.empty() ? Tensor() : made[0]; }
+
+// The sums over all lanes of what this worker has of each node, and the worker's part of them.
+class LaneSums {
+ public:
+  LaneSums(Builder& b, const Model& model, const std::vector<Gradients>& nodes,
+           const StepOptions& options, const LaneFoldOptions& lanes)
+      : b_(b),
+        model_(model),
+        sharding_(options.sharding),
+        attributes_(lane_attributes(lanes)),
+        alone_(lanes.own.count == lanes.lanes) {
+    for (const Gradients& node : nodes) nodes_.push_back(node.all());
   }
-  TRY(Graph body, b.build());
-  return std::make_shared<const Graph>(std::move(body));
-}
 
-std::vector<Tensor> atoms_data(Builder& b, const Model& model, int64_t atoms) {
-  std::vector<Tensor> data;
-  for (const Input& input : model.graph.inputs) {
-    if (input.role != InputRole::data) continue;
-    Type type = model.graph.type(input.value);
-    type.dims.insert(type.dims.begin(), {"atom", atoms});
-    data.push_back(b.input(input.name, std::move(type)));
+  // Gradients of parted parameters are this worker's shards.
+  Gradients run() {
+    std::vector<Tensor> sums = nodes_[0];
+    if (!alone_) {
+      std::vector<size_t> small;
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const Shards shards = i == 0 ? Shards{} : shards_of(model_.parameters[i - 1], sharding_);
+        if (shards.parted()) {
+          sums[i] = scattered(parts_of(i), shards);
+        } else if (sums[i].type().elements() <= kSmallElements) {
+          small.push_back(i);
+        } else {
+          sums[i] = one(OpKind::lane_all_reduce, parts_of(i), attributes_);
+        }
+      }
+      sum_together(small, sums);
+    }
+    return {.loss = sums[0], .of = {sums.begin() + 1, sums.end()}};
   }
-  return data;
+
+ private:
+  std::vector<Tensor> parts_of(size_t i) const {
+    std::vector<Tensor> parts;
+    for (const auto& node : nodes_) parts.push_back(node[i]);
+    return parts;
+  }
+
+  Tensor one(OpKind kind, const std::vector<Tensor>& parts, const Attributes& attributes) {
+    return only(b_.add(kind, parts, attributes));
+  }
+
+  // Of stacked gradients layer by layer; unless that was done where they were made.
+  Tensor scattered(const std::vector<Tensor>& parts, const Shards& shards) {
+    if (parts[0].type().elements() != shards.rows * shards.row)
+      return b_.reshape(parts[0], shards.type().dims);
+    const Attributes attributes = shards.attributes(attributes_);
+    if (shards.rows == 1) return one(OpKind::lane_reduce_scatter, parts, attributes);
+    const auto made =
+        b_.repeat({.count = shards.rows, .stack = "layer"}, {}, parts,
+                  [&](Builder& body, const std::vector<Tensor>&, const std::vector<Tensor>& layer) {
+                    return body.add(OpKind::lane_reduce_scatter, layer, attributes);
+                  });
+    return only(made);
+  }
+
+  void sum_together(const std::vector<size_t>& which, std::vector<Tensor>& sums) {
+    std::vector<Tensor> joined;
+    for (const auto& node : nodes_) {
+      std::vector<Tensor> parts;
+      for (const size_t i : which) parts.push_back(flat(b_, node[i]));
+      joined.push_back(b_.concat(parts, "element"));
+    }
+    const Tensor together = one(OpKind::lane_all_reduce, joined, attributes_);
+    int64_t start = 0;
+    for (const size_t i : which) {
+      const Type type = nodes_[0][i].type();  // which moves as the graph grows
+      sums[i] = b_.reshape(b_.slice(together, "element", start, type.elements()), type.dims);
+      start += type.elements();
+    }
+  }
+
+  Builder& b_;
+  const Model& model_;
+  ShardingOptions sharding_;
+  Attributes attributes_;
+  bool alone_;
+  std::vector<std::vector<Tensor>> nodes_;
+};
+
+// The squared norm of gradients of which this worker has shards: the sums of all canonical chunks,
+// in the order of the tensors, joined as if one worker had made them.
+Tensor squared_norm(Builder& b, const Model& model, const Gradients& gradients,
+                    const ShardingOptions& sharding) {
+  std::vector<Shards> all;
+  for (const Parameter& parameter : model.parameters) all.push_back(shards_of(parameter, sharding));
+  if (std::ranges::none_of(all, &Shards::parted)) return b.squared_norm(gradients.of);
+  std::vector<Tensor> sums;
+  std::vector<Tensor> parted;
+  for (const Tensor& gradient : gradients.of)
+    sums.push_back(only(b.add(OpKind::square_chunks, {gradient}, {})));
+  std::vector<int64_t> counts(sharding.workers);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].parted()) continue;
+    parted.push_back(sums[i]);
+    for (uint32_t of = 0; of < sharding.workers; ++of)
+      counts[of] += all[i].rows * chunks_of(all[i].counts[of]);
+  }
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const Type whole{DType::f32, {{"chunk", total}}};
+  const Tensor gathered = only(
+      b.add(OpKind::shard_gather, {b.concat(parted, "chunk")},
+            {{"axis", kDataAxis}, {"counts", counts}, {"rank", int64_t{sharding.worker}}}, &whole));
+  // Worker after worker has those of its shards of all tensors.
+  std::vector<std::vector<Tensor>> pieces(all.size());
+  int64_t start = 0;
+  for (uint32_t of = 0; of < sharding.workers; ++of)
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].parted()) continue;
+      const int64_t each = chunks_of(all[i].counts[of]);
+      const Tensor some = b.slice(gathered, "chunk", start, all[i].rows * each);
+      pieces[i].push_back(b.reshape(some, {{"layer", all[i].rows}, {"chunk", each}}));
+      start += all[i].rows * each;
+    }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].parted()) continue;
+    const Tensor layers = b.concat(pieces[i], "chunk");
+    if (!layers) return {};
+    sums[i] = b.reshape(layers, {{"chunk", layers.type().elements()}});
+  }
+  return only(b.add(OpKind::join_chunks, {b.concat(sums, "chunk")}, {}));
 }
 
-Gradients fold_atoms(Builder& b, const Model& model, std::shared_ptr<const Graph> body,
-                     int64_t atoms) {
-  const std::vector<Tensor> data = atoms_data(b, model, atoms);
-  std::vector<Tensor> all{b.constant(0, {DType::f32, {}})};
-  for (const Parameter& parameter : model.parameters) all.push_back(b.constant(0, parameter.type));
-  const auto carried = static_cast<int64_t>(all.size());
-  all.insert(all.end(), data.begin(), data.end());
-  for (const Input& input : model.graph.inputs)
-    if (input.role == InputRole::state)
-      all.push_back(b.state(input.name, model.graph.type(input.value)));
-  const auto sums = b.add(OpKind::repeat, all,
-                          {{"count", atoms},
-                           {"carried", carried},
-                           {"sliced", static_cast<int64_t>(data.size())},
-                           {"stack", "atom"},
-                           {"reversed", false}},
-                          nullptr, std::move(body));
-  if (sums.empty()) return {};
-  return {.loss = sums[0] * (1.0 / static_cast<double>(atoms)),
-          .of = {sums.begin() + 1, sums.end()}};
+// AdamW of a parameter: of all of it, or of this worker's shard, from which the others take what
+// they keep whole.
+void add_update(Builder& b, const Parameter& parameter, const StepOptions& options,
+                const Tensor& gradient, const Tensor& scale) {
+  AdamWOptions adamw = options.adamw;
+  if (!parameter.decay) adamw.decay = 0;
+  const Shards shards = shards_of(parameter, options.sharding);
+  const Type moments = moments_type(parameter, options.sharding);
+  const std::string first = first_moment_name(parameter.name);
+  const std::string second = second_moment_name(parameter.name);
+  const Tensor weight = b.tensor(b.graph().input(parameter.name)->value);
+  const bool keeps_more = weight.type() != moments;
+  const Tensor own =
+      keeps_more ? b.rename(b.slice(flat(b, weight), "element", shards.own_first(), shards.own()),
+                            "element", "shard")
+                 : weight;
+  const Tensor old_first = b.state(first, moments);
+  const Tensor old_second = b.state(second, moments);
+  auto next =
+      b.adamw(own, old_first, old_second, gradient, scale, b.tensor(b.graph().input("rate")->value),
+              b.tensor(b.graph().input("step")->value), adamw);
+  if (keeps_more && !next.empty())
+    next[0] = only(b.add(OpKind::shard_gather, {next[0]}, shards.attributes(), &parameter.type));
+  if (next.empty() || b.error()) return;
+  b.output(parameter.name, next[0]);
+  b.output(first, next[1]);
+  b.output(second, next[2]);
 }
 
 void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
                    const StepOptions& options) {
   b.at("");
   const double share = 1.0 / static_cast<double>(options.atoms);
-  const Tensor norm = b.unary(OpKind::sqrt, b.squared_norm(gradients.of)) * share;
-  const Tensor rate = b.input("rate", {DType::f32, {}});
-  const Tensor step = b.input("step", {DType::i64, {}});
+  const Tensor squares = squared_norm(b, model, gradients, options.sharding);
+  const Tensor norm = b.unary(OpKind::sqrt, squares) * share;
+  b.input("rate", {DType::f32, {}});
+  b.input("step", {DType::i64, {}});
   Tensor scale = b.constant(share, norm.type());
   if (options.max_norm > 0)
     scale = b.binary(OpKind::minimum, options.max_norm / (norm + kNormEpsilon),
@@ -130,22 +243,8 @@ void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
             share;
   b.output("loss", gradients.loss);
   b.output("norm", norm);
-  for (size_t i = 0; i < model.parameters.size(); ++i) {
-    const Parameter& parameter = model.parameters[i];
-    AdamWOptions adamw = options.adamw;
-    if (!parameter.decay) adamw.decay = 0;
-    const std::string first = first_moment_name(parameter.name);
-    const std::string second = second_moment_name(parameter.name);
-    const Tensor weight = b.tensor(b.graph().input(parameter.name)->value);
-    const Tensor old_first = b.state(first, parameter.type);
-    const Tensor old_second = b.state(second, parameter.type);
-    const auto next =
-        b.adamw(weight, old_first, old_second, gradients.of[i], scale, rate, step, adamw);
-    if (next.empty()) return;
-    b.output(parameter.name, next[0]);
-    b.output(first, next[1]);
-    b.output(second, next[2]);
-  }
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    add_update(b, model.parameters[i], options, gradients.of[i], scale);
 }
 
 }  // namespace
@@ -159,8 +258,7 @@ std::string second_moment_name(std::string_view parameter) {
 
 Result<Graph> training_step(const Model& model, const StepOptions& options) {
   TRY_DO(check_model(model));
-  if (options.atoms < 1 || options.atoms > kMostAtoms)
-    return fail(Code::invalid, "{} atoms in a step; use 1 to {}", options.atoms, kMostAtoms);
+  TRY_DO(check_lanes(options));
   TRY(Graph differentiated,
       differentiate(with_loss_alone(model.graph), "loss", parameter_names(model)));
   if (options.atoms == 1) {
@@ -169,17 +267,35 @@ Result<Graph> training_step(const Model& model, const StepOptions& options) {
     add_optimizer(b, model, gradients, options);
     return b.build();
   }
-  TRY(auto body, atom_body(std::move(differentiated), model));
+  LaneFoldOptions lanes{.lanes = options.lanes,
+                        .own = options.own_lanes,
+                        .atoms_of_lane = options.atoms / options.lanes};
+  const ShardingOptions& sharding = options.sharding;
+  // Where workers have different numbers of lanes, not all could gather for each.
+  if (sharding.what == ShardedState::all && lanes.lanes % sharding.workers != 0) {
+    lanes.gathers = sharding;
+  } else if (sharding.what == ShardedState::all) {
+    TRY(differentiated, gather_weights(differentiated, model, sharding));
+    // Else a worker sums its own atoms and lanes before it may tell the others.
+    if (lanes.lanes == sharding.workers && lanes.atoms_of_lane == 1) {
+      TRY(differentiated,
+          scatter_gradients(std::move(differentiated), model, sharding, lane_attributes(lanes)));
+    }
+  }
   Builder b(model.graph.name);
-  const Gradients gradients = fold_atoms(b, model, std::move(body), options.atoms);
+  TRY(const std::vector<Gradients> nodes, fold_lanes(b, model, differentiated, lanes));
+  Gradients gradients = LaneSums(b, model, nodes, options, lanes).run();
   if (b.error()) return fail(*b.error());
+  gradients.loss = gradients.loss * (1.0 / static_cast<double>(options.atoms));
   add_optimizer(b, model, gradients, options);
   return b.build();
 }
 
-Result<Graph> evaluation_step(const Model& model) {
+Result<Graph> evaluation_step(const Model& model, const ShardingOptions& sharding) {
   TRY_DO(check_model(model));
-  return with_loss_alone(model.graph);
+  Graph graph = with_loss_alone(model.graph);
+  if (sharding.what != ShardedState::all) return graph;
+  return gather_weights(graph, model, sharding);
 }
 
 }  // namespace tutti

@@ -5,8 +5,9 @@
 // values, are "loss" and "norm", the gradient's before it was clipped.
 //
 // With more than one atom, the data have a first dimension "atom". Gradients and losses of the
-// atoms are added from the first to the last, beginning with zero, and their mean counts: the bits
-// of a step follow from the atoms' size, never from who computes how many of them.
+// atoms are summed in an order of their own (lane_fold.h), and their mean counts: the bits of a
+// step follow from the atoms' size and the number of lanes, never from who computes how many of
+// them. A worker that has some of the lanes is given their atoms' data alone.
 #pragma once
 
 #include <string>
@@ -14,11 +15,16 @@
 
 #include "compile/builder.h"
 #include "compile/model.h"
+#include "fabric/fold_tree.h"
+#include "train/shards.h"
 
 namespace tutti {
 
 struct StepOptions {
-  int64_t atoms = 1;
+  int64_t atoms = 1;      // of all workers
+  uint32_t lanes = 1;     // that atoms are dealt to: how many workers there can be
+  LaneRange own_lanes{};  // of this worker
+  ShardingOptions sharding{};
   double max_norm = 0;  // gradients are scaled down to it; 0: never
   AdamWOptions adamw;   // its decay is for parameters that say so; others have none
 };
@@ -29,7 +35,7 @@ std::string second_moment_name(std::string_view parameter);
 // The model's only output must be "loss", a single number.
 Result<Graph> training_step(const Model& model, const StepOptions& options);
 
-// The loss alone, without gradients.
-Result<Graph> evaluation_step(const Model& model);
+// The loss alone, without gradients, of a batch of this worker's.
+Result<Graph> evaluation_step(const Model& model, const ShardingOptions& sharding = {});
 
 }  // namespace tutti

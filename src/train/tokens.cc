@@ -167,15 +167,22 @@ Result<void> TokenBatches::fill(uint64_t steps_done, const std::vector<BatchTens
   const uint64_t samples = static_cast<uint64_t>(tokens.type.elements()) / time;
   auto* in = reinterpret_cast<int32_t*>(tokens.data);
   auto* out = reinterpret_cast<int32_t*>(targets.data);
+  // By their place in the whole step, whoever has which of them.
+  const auto atoms = static_cast<uint64_t>(tokens.type.dims[0].size);
+  const AtomShare share = tokens.share.value_or(AtomShare{.of = static_cast<int64_t>(atoms)});
+  const uint64_t before = samples / atoms * static_cast<uint64_t>(share.first);
+  const uint64_t all = samples / atoms * static_cast<uint64_t>(share.of);
   for (uint64_t sample = 0; sample < samples; ++sample, in += time, out += time) {
-    const uint64_t start = start_of(steps_done, sample, samples, time);
+    const uint64_t start = start_of(steps_done, before + sample, all, time);
     TRY_DO(tokens_->read(start, {in, time}, options_.vocabulary));
     TRY_DO(tokens_->read(start + 1, {out, time}, options_.vocabulary));
   }
   if (const BatchTensor* draw = find(inputs, kDrawInput)) {
     auto* draws = reinterpret_cast<int64_t*>(draw->data);
-    const int64_t atoms = draw->type.elements();
-    for (int64_t i = 0; i < atoms; ++i) draws[i] = static_cast<int64_t>(steps_done) * atoms + i;
+    const int64_t own = draw->type.elements();
+    const AtomShare its = draw->share.value_or(AtomShare{.of = own});
+    for (int64_t i = 0; i < own; ++i)
+      draws[i] = static_cast<int64_t>(steps_done) * its.of + its.first + i;
   }
   return {};
 }

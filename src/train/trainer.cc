@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numeric>
 
 #include "base/assert.h"
 #include "compile/flops.h"
@@ -91,6 +92,7 @@ Result<std::unique_ptr<Trainer>> Trainer::make(Model model, const TrainerOptions
                                                BatchSource& data, TrainerHost host) {
   TRY_DO(check_schedule(options.schedule));
   std::unique_ptr<Trainer> made(new Trainer(std::move(model), options, host));
+  TRY_DO(made->deal_lanes());
   TRY_DO(made->prepare(data));
   return made;
 }
@@ -114,7 +116,7 @@ Result<void> Trainer::prepare(BatchSource& data) {
   TRY(FittedProgram fitted, fit(graph));
   Program& lowered = fitted.program;
   plan_.recomputed = std::move(fitted.recomputed);
-  TRY_DO(data.check(data_inputs(lowered)));
+  TRY_DO(data.check(step_inputs(lowered)));
   make_plan(graph, lowered);
   keep_packed(lowered);
   TRY_DO(check_fit());  // before anything is compiled
@@ -128,20 +130,31 @@ Result<void> Trainer::prepare(BatchSource& data) {
   TRY_DO(place_states());
   TRY(places_, places_of(code));
   TRY_DO(arena(step_->arena_bytes()));
-  prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, data_inputs(code));
+  prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, step_inputs(code));
   return {};
 }
 
+std::vector<BatchTensor> Trainer::step_inputs(const Program& program) const {
+  std::vector<BatchTensor> inputs = data_inputs(program);
+  const StepOptions& step = options_.step;
+  if (step.atoms == 1) return inputs;
+  for (BatchTensor& input : inputs)
+    input.share = {.first = step.atoms / step.lanes * step.own_lanes.first, .of = step.atoms};
+  return inputs;
+}
+
 void Trainer::make_plan(const Graph& graph, const Program& program) {
-  for (const Parameter& parameter : model_.parameters)
-    plan_.weights_bytes += static_cast<uint64_t>(parameter.type.bytes());
-  plan_.moments_bytes = 2 * plan_.weights_bytes;
-  plan_.gradients_bytes = plan_.weights_bytes;
+  for (const Parameter& parameter : model_.parameters) {
+    plan_.weights_bytes += static_cast<uint64_t>(type_of(parameter, false).bytes());
+    plan_.moments_bytes += 2 * static_cast<uint64_t>(type_of(parameter, true).bytes());
+    plan_.gradients_bytes += static_cast<uint64_t>(parameter.type.bytes());
+  }
   plan_.scratch_bytes = static_cast<uint64_t>(program.arena_bytes);
   for (const BatchTensor& input : data_inputs(program)) {
     plan_.data_bytes += 2 * static_cast<uint64_t>(input.type.bytes());
     if (input.name == "tokens") plan_.tokens_a_step = input.type.elements();
   }
+  plan_.tokens_a_step = plan_.tokens_a_step / options_.step.own_lanes.count * options_.step.lanes;
   plan_.flops_a_step = flops_of(graph);
 }
 
@@ -164,7 +177,8 @@ uint64_t Trainer::most_bytes() const {
 Result<FittedProgram> Trainer::fit(const Graph& graph) const {
   uint64_t states = kWorkspaceBytes;
   for (const Parameter& parameter : model_.parameters)
-    states += 3 * static_cast<uint64_t>(parameter.type.bytes());
+    states += static_cast<uint64_t>(type_of(parameter, false).bytes() +
+                                    2 * type_of(parameter, true).bytes());
   const uint64_t most = most_bytes();
   return fit_program(graph, static_cast<int64_t>(most - std::min(most, states)));
 }
@@ -188,7 +202,8 @@ Result<void> Trainer::place_states() {
   for (const Parameter& parameter : model_.parameters)
     for (const std::string& name :
          {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)}) {
-      TRY(const StateTensor tensor, host_.memory.state(name, parameter.type));
+      TRY(const StateTensor tensor,
+          host_.memory.state(name, type_of(parameter, name != parameter.name)));
       states_.emplace(name, tensor.data);
     }
   // Somebody was killed while writing: what is there is neither the old nor the new.
@@ -201,12 +216,16 @@ void Trainer::initialise_weights() {
   publish(words_[kBorn], 0);
   step_->states_changed();
   for (const Parameter& parameter : model_.parameters) {
-    const auto elements = static_cast<size_t>(parameter.type.elements());
+    const Type own = type_of(parameter, false);
+    const auto elements = static_cast<size_t>(own.elements());
     const std::span weights(reinterpret_cast<float*>(state(parameter.name)), elements);
-    initialise(parameter, options_.seed, weights, host_.team);
+    if (own == parameter.type)
+      initialise(parameter, options_.seed, weights, host_.team);
+    else
+      initialise_shards(parameter, weights);
     for (const std::string& name :
          {first_moment_name(parameter.name), second_moment_name(parameter.name)})
-      std::memset(state(name), 0, elements * sizeof(float));
+      std::memset(state(name), 0, static_cast<size_t>(type_of(parameter, true).bytes()));
   }
   words_[kDone] = 0;
   words_[kCommitting] = 0;
@@ -246,8 +265,11 @@ Result<Trainer::Places> Trainer::places_of(const Program& program) {
 }
 
 ProgramCall Trainer::call_of(const Places& places, std::byte* arena) const {
-  return {
-      .inputs = places.inputs, .outputs = places.outputs, .arena = arena, .epoch = &host_.epoch};
+  return {.inputs = places.inputs,
+          .outputs = places.outputs,
+          .arena = arena,
+          .epoch = &host_.epoch,
+          .communicator = host_.workers == nullptr ? nullptr : &host_.workers->communicator()};
 }
 
 void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
@@ -257,8 +279,9 @@ void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
 
 Result<StepSummary> Trainer::step() {
   TUTTI_ASSERT(has_state(), "weights are there");
-  TRY_DO(host_.epoch.enter(kEpochTimeout));
+  TRY_DO(enter_epoch());
   const Instant start = host_.clock.now();
+  const Duration communicated = communicated_so_far();
   const int64_t done = steps_done();
   TRY(const std::vector<BatchTensor>* data,
       prefetch_->take(static_cast<uint64_t>(done), host_.epoch));
@@ -283,6 +306,10 @@ Result<StepSummary> Trainer::step() {
     return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", text(loss),
                                       text(norm), culprit.value_or(all))));
   }
+  StepSummary summary{.step = done + 1, .loss = loss, .norm = norm, .rate = rate};
+  // The last moment at which a step may be given up: all have what it takes to commit.
+  if (host_.workers != nullptr)
+    TRY_DO(compare_times(summary, host_.clock.now() - start, communicated_so_far() - communicated));
   publish(words_[kCommitting], 1);
   auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
   if (!committed) {
@@ -291,12 +318,9 @@ Result<StepSummary> Trainer::step() {
   }
   publish(words_[kDone], done + 1);
   publish(words_[kCommitting], 0);
-  return StepSummary{.step = done + 1,
-                     .loss = loss,
-                     .norm = norm,
-                     .rate = rate,
-                     .took = host_.clock.now() - start,
-                     .waited = prefetch_->waited()};
+  summary.took = host_.clock.now() - start;
+  summary.waited = prefetch_->waited();
+  return summary;
 }
 
 Error Trainer::not_taken(const std::string& why) const {
@@ -315,12 +339,14 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
   TRY(Places places, places_of(code));
   places.point_at(data);
   TRY(std::byte * room, arena(looked_at_->arena_bytes()));
-  return find_not_finite(*looked_at_, code.commit_begin(), call_of(places, room));
+  TRY(auto culprit, find_not_finite(*looked_at_, code.commit_begin(), call_of(places, room)));
+  return told_by_all(std::move(culprit));
 }
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
   if (evaluation_ == nullptr) {
-    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout));
+    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout,
+                                           options_.step.sharding));
     TRY(evaluation_, load_program(graph, true));
   }
   const Program& code = evaluation_->program();
@@ -328,16 +354,20 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
   TRY(Places places, places_of(code));
-  TRY_DO(host_.epoch.enter(kEpochTimeout));
-  double sum = 0;
-  for (int64_t i = 0; i < batches; ++i) {
+  TRY_DO(enter_epoch());
+  // Each worker its share; losses are added in their order, whoever found them.
+  std::vector<double> losses(static_cast<size_t>(batches));
+  const auto [first, end] = own_part(batches);
+  const int64_t rounds = rounds_of(batches);
+  for (int64_t i = first; i < first + rounds; ++i) {
     TRY(const std::vector<BatchTensor>* batch,
         prefetch.take(static_cast<uint64_t>(i), host_.epoch));
     places.point_at(*batch);
     TRY_DO(evaluation_->run(call_of(places, room)));
-    sum += loss_;
+    if (i < end) losses[static_cast<size_t>(i)] = loss_;
   }
-  return sum / static_cast<double>(batches);
+  if (host_.workers != nullptr) TRY_DO(host_.workers->add_up(losses));
+  return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(batches);
 }
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Trains a model on one process, step by step.
+// Trains a model step by step, on one process or as one of several workers.
 //
 //   TRY(auto trainer, Trainer::make(model, options, {…}));
 //   if (!trainer->has_state()) trainer->initialise_weights();
@@ -12,7 +12,9 @@
 // aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
-// from whether the run was saved and loaded in between. One thread.
+// from whether the run was saved and loaded in between, nor from the number of workers. All workers
+// call the same in the same order. In every epoch they compare what they were started with before
+// the first step, and who is behind gets the others' state. One thread.
 #pragma once
 
 #include <map>
@@ -30,17 +32,20 @@
 #include "train/schedule.h"
 #include "train/step_graph.h"
 #include "train/trainer_memory.h"
+#include "train/workers.h"
 #include "world/team.h"
 
 namespace tutti {
 
 struct TrainerOptions {
-  StepOptions step;
+  StepOptions step;  // whose lanes are dealt to the workers
   Schedule schedule;
   int64_t seed = 0;             // of the weights to begin with
   bool check_numerics = false;  // look at every number of every step; slow
   uint64_t most_bytes = 0;      // of memory to train in; 0: what the machine has left
   bool keep_packed = true;      // weights, where that pays (compile/program/packing.h)
+  // What else has to be alike for all workers, hashed; for people who look for what is not.
+  std::vector<Alike> alike{};
 };
 
 // What it has of the machine. All must outlive it.
@@ -51,7 +56,8 @@ struct TrainerHost {
   Helper& helper;  // makes data ahead
   Helper& idler;   // what is not urgent, while others wait for something
   TrainerMemory& memory;
-  EpochWatch epoch{};  // of the rank, if it is one
+  EpochWatch epoch{};          // of the rank, if it is one
+  Workers* workers = nullptr;  // if there are others
 };
 
 struct StepSummary {
@@ -61,6 +67,12 @@ struct StepSummary {
   double rate = 0;
   Duration took{};
   Duration waited{};  // for data, which is part of it
+  // Of several workers: the one that took longest for what it computes by itself, how long that
+  // was, and the fastest; and how long this one waited for others.
+  uint32_t slowest = 0;
+  Duration slowest_took{};
+  Duration fastest_took{};
+  Duration communicated{};
 };
 
 // Known before anything runs.
@@ -108,7 +120,8 @@ class Trainer {
   Result<double> evaluate(BatchSource& data, int64_t batches,
                           const Model* without_dropout = nullptr);
 
-  // All it takes to go on: weights, moments, the step. Layers have names of their own in files.
+  // All it takes to go on: weights, moments, the step. Layers have names of their own in files. Of
+  // several workers the first writes them.
   Task<Result<void>> save(Disk& disk, std::string path,
                           std::map<std::string, std::string> metadata = {}) const;
   Task<Result<void>> load(Disk& disk, std::string path);
@@ -118,8 +131,10 @@ class Trainer {
   Task<Result<void>> load_weights(Disk& disk, std::string path);
   // A parameter's values as they are now, stacked if it is; of one that the model has.
   Result<const float*> weights(const Parameter& parameter) const;
-  // XXH3 of weights and moments.
+  // XXH3 of the weights and moments that this process keeps.
   uint64_t digest() const;
+  // Of all of them: the same whoever keeps which. By all workers.
+  Result<uint64_t> whole_digest() const;
 
  private:
   enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
@@ -146,6 +161,19 @@ class Trainer {
   Result<FittedProgram> fit(const Graph& graph) const;
   Result<void> check_fit() const;
   Result<Places> places_of(const Program& program);
+  Result<void> enter_epoch();
+  Result<void> meet();
+  Result<void> deal_lanes();
+  void initialise_shards(const Parameter& parameter, std::span<float> weights);
+  int64_t rounds_of(int64_t batches) const;
+  Result<std::optional<std::string>> told_by_all(std::optional<std::string> culprit);
+  std::vector<BatchTensor> step_inputs(const Program& program) const;
+  bool writes_files() const { return host_.workers == nullptr || host_.workers->rank() == 0; }
+  Result<void> take_state_of(uint32_t source);
+  Result<void> compare_weights();
+  Result<void> compare_times(StepSummary& summary, Duration took, Duration communicated);
+  Duration communicated_so_far() const;
+  std::pair<int64_t, int64_t> own_part(int64_t count) const;
   ProgramCall call_of(const Places& places, std::byte* arena) const;
   // Computes the step with every operation on its own, and names the first whose numbers are not
   // finite. Scratch is not what it was after it.
@@ -153,7 +181,16 @@ class Trainer {
   Error not_taken(const std::string& why) const;
   Result<std::byte*> arena(uint64_t bytes);
   std::byte* state(const std::string& name) const { return states_.at(name); }
-  std::vector<SafeTensor> tensors(bool with_moments) const;
+  Type type_of(const Parameter& parameter, bool of_moments) const;
+  // All of a state of which this worker may keep a shard; then by all workers. What was gathered is
+  // kept in `room`.
+  Result<Bytes> whole(const Parameter& parameter, const std::string& name, bool of_moments,
+                      std::unique_ptr<std::byte[]>& room) const;
+  struct Whole {
+    std::vector<SafeTensor> tensors;
+    std::vector<std::unique_ptr<std::byte[]>> rooms;
+  };
+  Result<Whole> whole_tensors(bool with_moments) const;
   Result<void> read_all(const SafetensorsFile& file, bool with_moments);
 
   Model model_;
@@ -173,7 +210,8 @@ class Trainer {
   float loss_ = 0;
   float norm_ = 0;
   float rate_ = 0;
-  int64_t number_ = 0;  // of the step under way, from 1
+  int64_t number_ = 0;      // of the step under way, from 1
+  uint64_t met_epoch_ = 0;  // in which the other workers were met
 };
 
 }  // namespace tutti

@@ -62,6 +62,7 @@ Result<FrameCode> FrameLowering::run() {
   }
   at_.clear();
   copy_outputs();
+  part_collectives();
   return place_scratch();
 }
 
@@ -188,6 +189,8 @@ Result<void> FrameLowering::lower(const Node& op) {
     std::vector<TensorRef> results;
     for (size_t i = 0; i < op.results.size(); ++i) results.push_back(result(op, i, false));
     emit_loops(*op.body, operands(op), std::move(results));
+  } else if (is_collective(op.kind)) {
+    lower_collective(op);
   } else if (op_class(op.kind) == OpClass::large || op_class(op.kind) == OpClass::index) {
     TRY_DO(lower_large(op));
   } else if (op.kind == OpKind::reduce_sum || op.kind == OpKind::reduce_max) {

@@ -47,6 +47,11 @@ class FrameLowering {
   Graph alone(const Node& op, const std::vector<TensorRef>& operands) const;
   void lower_alone(const Node& op);
 
+  // With other workers (lower_collective.cc).
+  void lower_collective(const Node& op);
+  bool may_reduce_in_place(const Node& op) const;
+  void part_collectives();
+
   // Larger operations.
   Result<void> lower_large(const Node& op);
   Result<void> lower_matmul(const Node& op);

@@ -400,6 +400,10 @@ Result<void> interpret_instruction(const Program& program, const Instruction& in
       run_sum_rows(instruction, buffers, instruction.attributes.get<int64_t>("group"));
       return {};
     case Kernel::sum_rows_join: run_sum_rows(instruction, buffers, 0); return {};
+    case Kernel::collective_start:
+    case Kernel::collective_wait:
+      return fail(Code::unsupported, "{} takes other workers; nobody computes it alone",
+                  instruction.attributes.get<std::string>("call"));
     case Kernel::cross_entropy: run_cross_entropy(instruction, buffers); return {};
     default: run_chunks(instruction, buffers); return {};
   }

@@ -35,6 +35,33 @@ void mark_sections(Program& program) {
   }
 }
 
+// A wait is for the last collective that was begun with the same memory. Few are under way at once,
+// and each of them has a slot of its own.
+void number_collectives(Program& program) {
+  std::vector<const Instruction*> slots;
+  const auto same = [](const TensorRef& a, const TensorRef& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.type == b.type;
+  };
+  for (Instruction& instruction : program.instructions) {
+    if (instruction.kernel == Kernel::collective_start) {
+      const auto free = std::ranges::find(slots, nullptr);
+      const auto slot = free - slots.begin();
+      if (free == slots.end()) slots.push_back(nullptr);
+      slots[static_cast<size_t>(slot)] = &instruction;
+      instruction.attributes.set("slot", int64_t{slot});
+    } else if (instruction.kernel == Kernel::collective_wait) {
+      const auto its = std::ranges::find_if(slots, [&](const Instruction* begun) {
+        return begun != nullptr &&
+               std::ranges::equal(begun->operands, instruction.operands, same) &&
+               std::ranges::equal(begun->results, instruction.results, same);
+      });
+      TUTTI_ASSERT(its != slots.end(), "what is waited for was begun");
+      instruction.attributes.set("slot", int64_t{its - slots.begin()});
+      *its = nullptr;
+    }
+  }
+}
+
 // With all buffers in their places; every instruction waits for all before.
 Result<Program> planned_program(const Graph& graph) {
   Program program;
@@ -60,6 +87,7 @@ Result<Program> planned_program(const Graph& graph) {
   program.buffers.push_back({.place = BufferPlace::arena, .bytes = frame.bytes});
   program.arena_bytes = frame.bytes;
   program.instructions = std::move(frame.instructions);
+  number_collectives(program);
   mark_sections(program);
   return program;
 }

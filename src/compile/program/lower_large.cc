@@ -2,6 +2,7 @@
 #include <optional>
 #include <ranges>
 
+#include "compile/chunk.h"
 #include "compile/gradient_part.h"
 #include "compile/program/frame_lowering.h"
 #include "compile/program/tensor_view.h"
@@ -11,8 +12,6 @@ namespace {
 
 // Sums over rows are joined from groups of so many, whoever adds them up.
 constexpr int64_t kRowsInGroup = 64;
-// Canonical: every boundary of a shard is a multiple of it, or the end.
-constexpr int64_t kChunk = 4096;
 // Logits of so many rows at a time, and never of more than half: enough that reading and writing
 // the gradient of the weights once more for each costs little, and never all.
 constexpr int64_t kRowsOfLogits = 512;
@@ -112,6 +111,17 @@ Result<void> FrameLowering::lower_large(const Node& op) {
       return {};
     }
     case OpKind::squared_norm: lower_squared_norm(op); return {};
+    case OpKind::square_chunks: {
+      const std::vector<TensorRef> in = dense_operands(op);
+      emit(Kernel::square_chunks, in, {result(op, 0, true)}, {{"chunk", kChunkElements}});
+      return {};
+    }
+    case OpKind::join_chunks: {
+      const TensorRef sums = scratch(graph_.type(op.operands[0]));  // which are added up in place
+      copy(*refs_[op.operands[0]], sums);
+      emit(Kernel::join_chunks, {sums}, {result(op, 0, true)});
+      return {};
+    }
     case OpKind::adamw: {
       std::vector<TensorRef> in = dense_operands(op);
       std::vector<TensorRef> out;
@@ -266,12 +276,13 @@ void FrameLowering::lower_norm_grad(const Node& op, Kernel rows, Kernel join) {
 void FrameLowering::lower_squared_norm(const Node& op) {
   const std::vector<TensorRef> in = dense_operands(op);
   int64_t chunks = 0;
-  for (const TensorRef& ref : in) chunks += parts(ref.type.elements(), kChunk);
+  for (const TensorRef& ref : in) chunks += chunks_of(ref.type.elements());
   const TensorRef sums = scratch({DType::f32, {{"chunk", chunks}}});
   int64_t first = 0;
   for (const TensorRef& ref : in) {
-    const int64_t count = parts(ref.type.elements(), kChunk);
-    emit(Kernel::square_chunks, {ref}, {some_rows(sums, first, count)}, {{"chunk", kChunk}});
+    const int64_t count = chunks_of(ref.type.elements());
+    emit(Kernel::square_chunks, {ref}, {some_rows(sums, first, count)},
+         {{"chunk", kChunkElements}});
     first += count;
   }
   const TensorRef out = result(op, 0, true);
@@ -308,9 +319,8 @@ void FrameLowering::lower_reduction(const Node& op) {
     }
     if (kept.empty()) {
       const TensorRef whole = as_dense(x);
-      const TensorRef sums =
-          scratch({DType::f32, {{"chunk", parts(whole.type.elements(), kChunk)}}});
-      emit(Kernel::sum_chunks, {whole}, {sums}, {{"chunk", kChunk}});
+      const TensorRef sums = scratch({DType::f32, {{"chunk", chunks_of(whole.type.elements())}}});
+      emit(Kernel::sum_chunks, {whole}, {sums}, {{"chunk", kChunkElements}});
       emit(Kernel::join_chunks, {sums}, {result(op, 0, true)});
       return;
     }

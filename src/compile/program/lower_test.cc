@@ -286,3 +286,35 @@ TEST_CASE("random bits of two streams, and of a step that is computed, stay apar
     return %a as "a", %b as "b", %c as "c"
   })"));
 }
+
+TEST_CASE("a collective is begun when its operands are there, and waited for when it is wanted") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[n=8], %w: f32[n=8]) {
+    %a = exp(%x)
+    %b = tanh(%w)
+    %s = lane_all_reduce(%a) {axis="dp", lanes=2, first=0, count=1}
+    %c = sum(%b) {dims=["n"]}
+    %t = lane_all_reduce(%b) {axis="dp", lanes=2, first=0, count=1}
+    %d = mul(%s, %t)
+    return %d as "d", %c as "c"
+  })");
+  const auto program = lower_to_program(graph);
+  REQUIRE_MESSAGE(program.has_value(), program.error().text());
+  std::string order;
+  for (const Instruction& instruction : program->instructions) {
+    if (instruction.kernel == Kernel::collective_start)
+      order += fmt::format("start {} ", instruction.attributes.get<int64_t>("slot", -1));
+    else if (instruction.kernel == Kernel::collective_wait)
+      order += fmt::format("wait {} ", instruction.attributes.get<int64_t>("slot", -1));
+    else
+      order += instruction.kernel == Kernel::loops ? "loop " : "sum ";
+  }
+  CAPTURE(program->text());
+  // %b is still read by the sum, so what is made of it has a place of its own; %a's is taken.
+  CHECK(order == "loop start 0 loop start 1 sum sum wait 0 wait 1 loop ");
+  const auto alone = interpret_program(*program, inputs_of(graph));
+  REQUIRE_FALSE(alone.has_value());
+  CHECK(alone.error().text().find("takes other workers") != std::string::npos);
+  const auto starts =
+      std::ranges::find(program->instructions, Kernel::collective_start, &Instruction::kernel);
+  CHECK(starts->operands[0].offset == starts->results[0].offset);
+}

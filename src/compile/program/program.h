@@ -36,7 +36,10 @@ enum class Kernel : uint8_t {
   square_chunks,  // … or of their squares …
   join_chunks,    // … and of these
   adamw,
-  plain,  // any other operation, element after element
+  // With all workers of an axis: {call, axis, slot, …} as the operation (run/communicator.h).
+  collective_start,  // what it reads must not change, and what it makes must not be read, until …
+  collective_wait,   // … this one of the same slot, which has the same operands and results
+  plain,             // any other operation, element after element
 };
 
 std::string_view kernel_name(Kernel kernel);

@@ -27,6 +27,8 @@ constexpr std::array kKernelNames = {"loops",
                                      "square_chunks",
                                      "join_chunks",
                                      "adamw",
+                                     "collective_start",
+                                     "collective_wait",
                                      "plain"};
 
 std::string ref_text(const Program& program, const TensorRef& ref) {
