@@ -115,7 +115,7 @@ class Sharded:
     """A graph over a mesh ("dp=2,tp=2"), by rules ("vocab=tp") before those of its axes' names."""
 
     def __init__(self, graph: Graph, mesh: str, rules: str = "", limit: str | None = None) -> None:
-        """``limit`` is how much an operand may be gathered to: "256MiB"."""
+        """``limit`` is how much an operand may be gathered to: "1GiB"."""
 
     def graph(self, rank: int | None = None) -> Graph:
         """Of all ranks, or of one."""

@@ -33,7 +33,7 @@ command prints it.
   --mesh AXES      the step of every rank of a mesh: dp=2,tp=2; the pass `shard`
   --rules RULES    which axes split what, before what axes mean by their names: vocab=tp,time=
   --rank N         the graph of this rank, of which slices are its own
-  --reshard-limit=SIZE  refuse to gather an operand to more than this; 256MiB if left out
+  --reshard-limit=SIZE  refuse to gather an operand to more than this; 1GiB if left out
 
 examples:
   tutti ir examples/gpt.py --after traced --text=shakespeare.txt --preset=character

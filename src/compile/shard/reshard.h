@@ -13,9 +13,9 @@
 
 namespace tutti {
 
-// Gathers of more than this are most likely not what rules were meant to do: a rank has not so much
-// to spare for one operand.
-constexpr int64_t kReshardLimit = int64_t{256} << 20;
+// Gathers of more than this are most likely not what rules were meant to do. The activations of the
+// largest models, which sequence parallelism gathers, are half of it for one sample.
+constexpr int64_t kReshardLimit = int64_t{1} << 30;
 
 // Writes operations to the end of a local graph.
 class Resharder {

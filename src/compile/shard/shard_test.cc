@@ -191,6 +191,24 @@ TEST_CASE("a sum stays partial for one reader, and for several is summed before 
   CHECK(meetings_of(R"(%minus as "y", %t as "z", %twice as "w")") == Counts{{"all_reduce", 1}});
 }
 
+TEST_CASE("a dimension that is split into parts with heads lies in as many segments") {
+  const Graph graph = with_gradients(R"(graph g(%x: f32[batch=2, embed=3],
+      %w: f32[embed=3, qkv=24] state) {
+    %y = matmul(%x, %w) {over=["embed"]}
+    %z = reshape(%y) : f32[batch=2, part=3, heads=4, head=2]
+    %s = softmax(%z) {dim="part"}
+    %q = mul(%s, %z)
+    %loss = sum(%q) {dims=["batch", "part", "heads", "head"]}
+    return %loss as "loss" })",
+                                     {"w"});
+  const ShardMesh mesh = mesh_of("tp=4");
+  const ShardedGraph made = sharded(graph, mesh, rules_of("heads=tp", mesh));
+  CHECK(sharding_text(graph.type(graph.inputs[1].value), made.inputs[1]) ==
+        "f32[embed=3, qkv=24/tp in 8+8+8]");
+  CHECK(meetings(made.graph) == Counts{{"all_reduce", 1}});
+  check_like_whole(graph, mesh, rules_of("heads=tp", mesh), 1e-12);
+}
+
 TEST_CASE("attention that does not look back is split by queries too") {
   const Graph graph = with_gradients(R"(graph g(%q: f32[batch=2, heads=2, time=4, head=3],
       %k: f32[batch=2, heads=2, keys=4, head=3], %v: f32[batch=2, heads=2, keys=4, head=3]) {

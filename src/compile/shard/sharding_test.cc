@@ -59,4 +59,5 @@ TEST_CASE("a split of a block is that of one dimension on each side, or of none"
   CHECK(split(parts, all, 1, 2) == "none");
   CHECK(split(parts, all, 6, 2) == "heads in 2");
   CHECK(split(parts, all, 12, 2) == "head in 1");
+  CHECK(split(whole, one, 8, 2) == "none");  // segments of 3
 }
