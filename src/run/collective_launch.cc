@@ -12,8 +12,7 @@ Result<void> nobody_there() {
 class CollectiveStart final : public Launch {
  public:
   explicit CollectiveStart(const Instruction& instruction)
-      : instruction_(instruction),
-        slot_(static_cast<uint32_t>(instruction.attributes.get<int64_t>("slot"))),
+      : slot_(static_cast<uint32_t>(instruction.attributes.get<int64_t>("slot"))),
         output_(instruction.results[0]) {
     for (const TensorRef& ref : instruction.operands) inputs_.emplace_back(ref);
     const Attributes& given = instruction.attributes;
@@ -46,7 +45,6 @@ class CollectiveStart final : public Launch {
   }
 
  private:
-  const Instruction& instruction_;
   uint32_t slot_;
   Collective collective_;
   std::vector<Pointer> inputs_;
