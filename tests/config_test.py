@@ -111,7 +111,11 @@ def test_what_is_wrong_is_said(words: list[str], said: str) -> None:
     ("text", "said"),
     [
         ("[model]\nlayer = 3\n", "a.toml: there is no key model.layer; did you mean model.layers?"),
-        ("model = 3\n", "a.toml: there is no key model"),
+        (
+            "model = 3\n",
+            "a.toml: model takes no value, it has keys of its own (layers, width, kind, …): write"
+            " [model] and those below",
+        ),
         ('[model]\nlayers = "3"\n', "a.toml: model.layers: '3' is not a whole number (int)"),
         ("[model]\nlayers = true\n", "a.toml: model.layers: True is not a whole number (int)"),
         ("seeds = 3\n", "a.toml: seeds: 3 is not a list (list of int)"),

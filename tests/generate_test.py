@@ -185,10 +185,36 @@ def test_what_cannot_be_generated_is_told(run: Path, tmp_path: Path) -> None:
     assert error(run, "--temperature=-1").endswith("temperature -1 is not a number from 0 on")
     assert error(run, "--keep=25").endswith("25 tokens cannot be taken along in a context of 24")
     assert error(run, "--context", "99").endswith("a context of 99: this model has 1 to 24")
-    assert error(run, "--threads=-1").endswith("threads is -1; use 0 to 4096")
+    assert "threads is -1, and there are" in error(run, "--threads=-1")
     assert error(run, "--seed=-1").endswith("seed is -1; use 0 to below 2^64")
     assert "tutti generate" in error(run, "--temprature", "1")
     assert command("--help").stdout.startswith("tutti generate: text from")
+
+
+def test_a_script_that_trains_when_it_is_imported_is_not_run_again(tmp_path: Path) -> None:
+    guard = 'if __name__ == "__main__":\n    main()\n'
+    assert SCRIPT.endswith(guard)
+    script, out = tmp_path / "bare.py", tmp_path / "run"
+    (tmp_path / "text").write_text(TEXT)
+    script.write_text(SCRIPT.removesuffix(guard) + "main()\n")
+    words = [sys.executable, script, tmp_path / "text", out, str(CONTEXT)]
+    subprocess.run(words, env=environment(), check=True, capture_output=True)
+    code = f"""
+import sys, tutti
+sys.argv = ["x", {str(tmp_path / "text")!r}, {str(tmp_path / "other")!r}, "{CONTEXT}"]
+for _ in range(2):
+    try:
+        tutti.Generator.load({str(out)!r})
+    except tutti.Error as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), check=True, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and lines[0] == lines[1]
+    assert lines[0].startswith(f"{script} trains while its model is only being loaded")
+    assert not (tmp_path / "other").exists()
 
 
 def test_tokens_that_the_model_has_not_are_refused(run: Path) -> None:

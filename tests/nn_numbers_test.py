@@ -207,3 +207,41 @@ def test_every_primitive_of_use_has_a_function() -> None:
             np.testing.assert_array_equal(results[name], each, err_msg=name)
     with pytest.raises(tutti.Error, match=r"scatter_add: say how many rows the table has"):
         traced(lambda x: nn.scatter_add(x.cast("i32"), x))
+
+
+class Losses(nn.Module):
+    def __init__(self) -> None:
+        self.words = nn.parameter(vocab=5, embed=3)
+
+    def __call__(self, x: nn.Tensor, targets: nn.Tensor) -> dict[str, nn.Tensor]:
+        each = nn.cross_entropy(x, self.words, targets, over="embed")
+        counted = (targets >= 0).cast("f32").sum()
+        return {"mean": each.mean(), "mean_of_counted": each.sum() / counted}
+
+
+def losses(targets: list[int], *, compiled: bool) -> dict[str, np.ndarray]:
+    """Of logits that are all 0: each loss is log(5)."""
+    rows = len(targets)
+    model = nn.trace(Losses(), x=nn.f32(row=rows, embed=3), targets=nn.i32(row=rows))
+    arrays = {
+        "x": np.zeros((rows, 3), np.float32),
+        "targets": np.array(targets, np.int32),
+        "words": np.ones((5, 3), np.float32),
+    }
+    return nn.Program(model, threads=1)(arrays) if compiled else nn.interpret(model, arrays)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_targets_below_zero_lose_nothing_and_count_in_the_mean(compiled: bool) -> None:
+    results = losses([1, -1, 4, -100], compiled=compiled)
+    assert np.allclose(results["mean"], np.log(5) / 2)
+    assert np.allclose(results["mean_of_counted"], np.log(5))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_targets_outside_of_the_vocabulary_are_refused(compiled: bool) -> None:
+    # In either half, for which logits are computed apart.
+    for targets, place in (([1, 5, 2, 3], 1), ([1, 2, 3, 5], 3)):
+        words = f"target {place} is 5, which is not below the vocabulary of 5"
+        with pytest.raises(tutti.Error, match=words):
+            losses(targets, compiled=compiled)

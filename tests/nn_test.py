@@ -318,7 +318,15 @@ def test_models_that_are_put_together_wrongly_are_told() -> None:
         AttributeError, match=re.escape("Tensor has no attribute relu; use nn.relu(x)")
     ):
         nn.trace(Wrong(lambda x: x.relu()), x=nn.f32(batch=2, embed=4))
-    words = r"nn_test.py:\d+: Wrong.__call__ is given y, which it does not take: missing a required"
+    for wrong, hint in (
+        (lambda x: x.shape, 'shape; use x.dims for names and sizes, x.size("name") for one'),
+        (lambda x: x.view(2, 3), "view; use x.split(…) or x.merge(…)"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(f"Tensor has no attribute {hint}")):
+            nn.trace(Wrong(wrong), x=nn.f32(batch=2, embed=4))
+    with pytest.raises(tutti.Error, match=r"Wrong.__call__, given no inputs, cannot be called: m"):
+        nn.trace(Wrong(lambda x: x))
+    words = r"nn_test.py:\d+: Wrong.__call__, given y, cannot be called: missing a required"
     with pytest.raises(tutti.Error, match=words):
         nn.trace(Wrong(lambda x: x), y=nn.f32(batch=2, embed=4))
     with pytest.raises(tutti.Error, match="takes a module or a method of one, not function"):

@@ -18,6 +18,20 @@ _FILE = "model.json"
 _FORMAT = 1
 
 
+# Files whose models are being made again.
+_loading: list[str] = []
+
+
+def refuse_while_loading(doing: str) -> None:
+    """A script without a guard would do all it does once more, to have its class again."""
+    if _loading:
+        raise Error(
+            f"{_loading[-1]} {doing} while its model is only being loaded: put what is to happen"
+            ' when it is run under `if __name__ == "__main__":`',
+            "invalid",
+        )
+
+
 class _CannotSay(Exception):
     """Something that JSON and a class's name do not describe."""
 
@@ -116,8 +130,13 @@ def _module(file: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look there for what types are
     sys.path.append(str(Path(file).parent))  # what lies beside it may be imported
+    _loading.append(file)
     try:
         spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]  # half of it
+        raise
     finally:
+        _loading.pop()
         sys.path.pop()
     return module

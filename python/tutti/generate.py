@@ -21,7 +21,7 @@ from typing import Any
 
 from tutti import _core
 from tutti._error import Error
-from tutti._recipe import load_recipe
+from tutti._recipe import load_recipe, refuse_while_loading
 from tutti.data import Tokenizer, load_tokenizer
 from tutti.nn import Module, i32, trace
 from tutti.nn._program import check_threads
@@ -104,6 +104,7 @@ class Generator:
         threads: int = 0,
     ) -> "Generator":
         """The model of a run, by the folder that tutti.Trainer wrote."""
+        refuse_while_loading("generates")
         folder = Path(run)
         if not folder.is_dir():
             raise Error(f"{folder} is no folder of a run", "not_found")

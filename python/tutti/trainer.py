@@ -22,12 +22,12 @@ from typing import Any, TextIO, TypeVar
 from tutti import _core
 from tutti._error import Error
 from tutti._mesh import check_mesh
-from tutti._recipe import save_recipe
+from tutti._recipe import refuse_while_loading, save_recipe
 from tutti.config import from_dict
 from tutti.config import save as save_config
 from tutti.data import Data
 from tutti.nn import Module, i32, trace
-from tutti.nn._program import check_threads
+from tutti.nn._program import check_threads, processors
 from tutti.optim import AdamW
 
 __all__ = ["Run", "Step", "Trainer"]
@@ -153,7 +153,10 @@ class Trainer:
 
         A ``run`` may be of a class that has more keys than Run: all of them are saved with it.
         """
+        refuse_while_loading("trains")
         self.run = _run_of(run, options)
+        if self.run.out is not None and not self.run.resume:
+            _make_folder(Path(self.run.out))
         self.data = data
         axis = check_mesh(self.run.mesh, int(os.environ.get("WORLD_SIZE", "1")))
         atom = _atom_of(self.run)
@@ -300,6 +303,8 @@ class Trainer:
     def _first_line(self) -> str:
         plan = self.plan
         threads = "1 thread" if plan["threads"] == 1 else f"{plan['threads']} threads"
+        if plan["threads"] > processors():
+            threads += f" (slow: they share {processors()} of the processors)"
         words = f"{_count(plan['parameters'])} parameters, {threads}, {plan['text']}"
         return words if self.steps_done == 0 else f"{words}; goes on from step {self.steps_done}"
 
@@ -336,12 +341,15 @@ class Trainer:
         file = self._file("metrics.jsonl")
         if file is None:
             return None
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_config(self.run, file.parent / "config.toml")
-        save_recipe(self._module, file.parent, self.run.context)
-        if self.data.tokenizer is not None:
-            self.data.tokenizer.save(file.parent / "tokenizer.json")
-        return file.open("a" if self.steps_done else "w")
+        _make_folder(file.parent)
+        try:
+            save_config(self.run, file.parent / "config.toml")
+            save_recipe(self._module, file.parent, self.run.context)
+            if self.data.tokenizer is not None:
+                self.data.tokenizer.save(file.parent / "tokenizer.json")
+            return file.open("a" if self.steps_done else "w")
+        except OSError as error:
+            raise _not_written(file.parent, error) from None
 
     def _save_run(self) -> None:
         state, weights = self._file("state.safetensors"), self._file("weights.safetensors")
@@ -385,6 +393,25 @@ def _alike(run: Run, data: Data) -> str:
         if tokens is not None
     ]
     return repr((keys, ends, data.vocabulary))
+
+
+def _make_folder(folder: Path) -> None:
+    """That of a run, before anything is computed that could not be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(0, "it cannot be written to")
+    except OSError as error:
+        raise _not_written(folder, error) from None
+
+
+def _not_written(folder: Path, error: OSError) -> Error:
+    code = "denied" if isinstance(error, PermissionError) else "io"
+    where = error.filename or folder
+    return Error(
+        f"the run cannot be kept in {folder}: {where}: {error.strerror}; say another folder: out=…",
+        code,
+    )
 
 
 def _run_of(run: Run | None, options: dict[str, Any]) -> Run:

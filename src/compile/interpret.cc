@@ -161,6 +161,7 @@ class Interpreter {
         return fail(Code::unsupported, "{} takes other workers; nobody computes it alone",
                     op_info(op.kind).name);
       case OpClass::large: {
+        TRY_DO(check_targets(op));
         std::vector<Type> operands;
         for (const ValueId operand : op.operands) operands.push_back(type(operand));
         return call(op, decompose(op.kind, operands, op.attributes));
@@ -302,6 +303,19 @@ class Interpreter {
       position.next();
     }
     keep(op.results[0], std::move(made));
+    return {};
+  }
+
+  // Nothing in the decomposition would notice them: they hit no word.
+  Result<void> check_targets(const Node& op) const {
+    if (op.kind != OpKind::linear_cross_entropy && op.kind != OpKind::linear_cross_entropy_grad)
+      return {};
+    const int64_t vocab = type(op.operands[1]).size_of(op.attributes.get<std::string>("vocab"));
+    const Values& targets = values_[op.operands[2]];
+    for (size_t i = 0; i < targets.size(); ++i)
+      if (targets[i] >= static_cast<double>(vocab))
+        return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}", i,
+                    targets[i], vocab);
     return {};
   }
 

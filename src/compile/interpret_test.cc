@@ -127,6 +127,26 @@ TEST_CASE("targets below zero are not counted") {
   CHECK(y[1] == 0);
 }
 
+TEST_CASE("targets that are not words are refused, forward and back") {
+  const std::string operands = "%x: f32[t=2, e=1], %w: f32[v=2, e=1], %i: i32[t=2]";
+  const auto error = [](const std::string& inputs, const std::string& results,
+                        const std::string& op, const std::vector<Numbers>& values) {
+    const Graph graph = graph_of("graph g(" + inputs + ") { " + results + " = " + op +
+                                 " {over=\"e\", vocab=\"v\"} @\"m.py:3\" return %y as \"y\" }");
+    std::vector<Array> arrays;
+    for (size_t i = 0; i < values.size(); ++i)
+      arrays.push_back({graph.type(graph.inputs[i].value), values[i]});
+    const auto result = interpret(graph, std::move(arrays));
+    return result.has_value() ? "" : result.error().text();
+  };
+  const std::string told = " of m.py:3: target 1 is 2, which is not below the vocabulary of 2";
+  CHECK(error(operands, "%y", "linear_cross_entropy(%x, %w, %i)", {{0, 0}, {1, 1}, {1, 2}}) ==
+        "linear_cross_entropy" + told);
+  CHECK(error(operands + ", %d: f32[t=2]", "%y, %dx, %dw",
+              "linear_cross_entropy_grad(%x, %w, %i, %d)", {{0, 0}, {1, 1}, {1, 2}, {1, 1}}) ==
+        "linear_cross_entropy_grad" + told);
+}
+
 TEST_CASE("random bits depend on seed, stream, step and place alone") {
   const std::string step = "%s: i64[]";
   const auto bits = [&](const std::string& attributes, double at) {

@@ -88,7 +88,8 @@ enum class OpKind : uint8_t {
   // operand, position: keys are a cache, and query i sees those up to position + i.
   attention,
   attention_grad,             // (dout, q, k, v, out, lse) {…}: dq, dk, dv
-  linear_cross_entropy,       // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0
+  // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0, those from vocab on refused
+  linear_cross_entropy,
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab, part}: loss, dx, dw
   squared_norm,               // of any number of operands: the sum of squares of all elements
   square_chunks,              // of canonical chunks of all elements (chunk.h) the sums of squares

@@ -337,8 +337,10 @@ std::unique_ptr<Launch> cross_entropy_launch(const Instruction& instruction) {
                           .targets = nullptr,
                           .dloss = nullptr,
                           .loss = nullptr};
+  const int64_t first = instruction.operands[1].offset;  // of some rows at a time
   return launch(
-      [rows, with_gradient, p = pointers(instruction)](const LaunchCall& call) -> Result<void> {
+      [rows, with_gradient, first,
+       p = pointers(instruction)](const LaunchCall& call) -> Result<void> {
         CrossEntropy given = rows;
         given.logits = p[0].as<float>(call);
         given.targets = p[1].as<const int32_t>(call);
@@ -346,8 +348,8 @@ std::unique_ptr<Launch> cross_entropy_launch(const Instruction& instruction) {
         given.loss = p[with_gradient ? 3 : 2].as<float>(call);
         const auto bad = cross_entropy(given, call.thread, call.threads);
         if (!bad) return {};
-        return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}", *bad,
-                    given.targets[*bad], given.vocab);
+        return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}",
+                    first + *bad, given.targets[*bad], given.vocab);
       });
 }
 

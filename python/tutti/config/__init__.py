@@ -193,6 +193,8 @@ class _Reader:
                 self.take_mapping(value, where, f"{key}.")
             elif key in self.keys:
                 self._take(key, before, lambda kind, each=value: from_value(kind, each))
+            elif key in self.groups:
+                self.mistakes.append(f"{before}{self._group(key)}: write [{key}] and those below")
             else:
                 self.mistakes.append(f"{before}there is no key {key}{self._near(key)}")
 
@@ -259,6 +261,11 @@ class _Reader:
             self.values[name] = read(key.kind)
         except Wrong as wrong:
             self.mistakes.append(f"{before}{dashes}{name}: {wrong} ({type_name(key.kind)})")
+
+    def _group(self, name: str) -> str:
+        inside = [key.removeprefix(f"{name}.") for key in self.keys if key.startswith(f"{name}.")]
+        some = ", ".join(inside[:3]) + (", …" if len(inside) > 3 else "")
+        return f"{name} takes no value, it has keys of its own ({some})"
 
     def _near(self, name: str, dashes: str = "") -> str:
         near = [key for key in self.keys if key.endswith(f".{name}")][:3]

@@ -220,7 +220,8 @@ def attention(
 def cross_entropy(x: Value, weight: Value, targets: Value, *, over: str) -> Tensor:
     """The loss of each target: -log softmax(x · weight) there. ``weight`` is [vocabulary, over].
 
-    The logits of all targets are never held at once. Targets below 0 have a loss of 0.
+    The logits of all targets are never held at once. Targets below 0 have a loss of 0,
+    which counts when the mean is taken of all.
     """
     inside = as_tensor(x, "cross_entropy")
     head = as_tensor(weight, "cross_entropy")

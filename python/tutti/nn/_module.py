@@ -202,10 +202,8 @@ def _check_signature(function: Callable[..., Any], inputs: dict[str, Any]) -> No
     except TypeError as error:
         code = getattr(called, "__code__", None)
         where = f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else None
-        refuse(
-            f"{called.__qualname__} is given {', '.join(inputs)}, which it does not take: {error}",
-            where,
-        )
+        given = f"given {', '.join(inputs)}" if inputs else "given no inputs"
+        refuse(f"{called.__qualname__}, {given}, cannot be called: {error}", where)
 
 
 def trace(

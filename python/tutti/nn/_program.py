@@ -1,5 +1,6 @@
 """Models that run, on NumPy's arrays: to look at what they compute. Training has its own way."""
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ if TYPE_CHECKING:  # it takes longer to import than all of tutti, and training d
 _DTYPES = {"f32": "float32", "i32": "int32", "i64": "int64", "u32": "uint32", "bool": "bool"}
 
 
-# Far more than cores of any machine; a mistyped number is to be told before it starts them.
-_MOST_THREADS = 4096
+# More threads than processors only wait for each other; this many for each are a mistyped number,
+# with which no step would ever end.
+_MOST_PER_PROCESSOR = 8
 
 
 def _contiguous(graph: _core.Graph, arrays: Mapping[str, "np.ndarray"]) -> "dict[str, np.ndarray]":
@@ -39,10 +41,19 @@ def _graph(model: _core.Model | _core.Graph) -> _core.Graph:
     return model.graph if isinstance(model, _core.Model) else model
 
 
+def processors() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
 def check_threads(threads: int) -> None:
     """Raises what is no number of threads; 0 are as many as cores."""
-    if not 0 <= threads <= _MOST_THREADS:
-        raise Error(f"threads is {threads}; use 0 to {_MOST_THREADS}", "invalid")
+    if threads < 0 or threads > _MOST_PER_PROCESSOR * processors():
+        raise Error(
+            f"threads is {threads}, and there are {processors()} processors to run on; use 0 for"
+            " a thread on each",
+            "invalid",
+        )
 
 
 class Program:

@@ -12,6 +12,22 @@ from tutti.nn._trace import Trace, current, refuse
 Operand = Union["Value", Number]
 
 
+# What people of other frameworks ask a tensor for, and what has it here.
+_INSTEAD_OF = {
+    "shape": 'x.dims for names and sizes, x.size("name") for one',
+    "ndim": "len(x.dims)",
+    "dim": "len(x.dims)",
+    "T": 'x.transpose("second", "first"), by name',
+    "permute": 'x.transpose("second", "first"), by name',
+    "view": "x.split(…) or x.merge(…)",
+    "reshape": "x.split(…) or x.merge(…)",
+    "astype": 'x.cast("f32")',
+    "to": 'x.cast("f32")',
+    "float": 'x.cast("f32")',
+    "item": "the value that the model returns, once it has run",
+}
+
+
 def dims_text(dims: dict[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in dims.items())
 
@@ -264,7 +280,10 @@ class Value(ABC):
             raise AttributeError(name)
         from tutti import nn
 
-        hint = f"; use nn.{name}(x)" if callable(getattr(nn, name, None)) else ""
+        hint = _INSTEAD_OF.get(name, "")
+        if callable(getattr(nn, name, None)):
+            hint = f"nn.{name}(x)"
+        hint = f"; use {hint}" if hint else ""
         raise AttributeError(f"{type(self).__name__} has no attribute {name}{hint}")
 
     def __iter__(self) -> NoReturn:

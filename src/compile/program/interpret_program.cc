@@ -337,7 +337,7 @@ void run_chunks(const Instruction& instruction, const Memory& memory) {
   put(memory, instruction.results[0], sums);
 }
 
-void run_cross_entropy(const Instruction& instruction, const Memory& memory) {
+Result<void> run_cross_entropy(const Instruction& instruction, const Memory& memory) {
   Array logits = fetch(memory, instruction.operands[0]);
   const Array targets = fetch(memory, instruction.operands[1]);
   const bool with_gradient = instruction.operands.size() > 2;
@@ -347,6 +347,9 @@ void run_cross_entropy(const Instruction& instruction, const Memory& memory) {
   for (size_t row = 0; row < loss.size(); ++row) {
     double* x = logits.values.data() + row * words;
     const auto target = static_cast<int64_t>(targets.values[row]);
+    if (std::cmp_greater_equal(target, words))
+      return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}",
+                  instruction.operands[1].offset + static_cast<int64_t>(row), target, words);
     const double highest = *std::max_element(x, x + words);
     double total = 0;
     for (size_t i = 0; i < words; ++i) total += std::exp(x[i] - highest);
@@ -358,6 +361,7 @@ void run_cross_entropy(const Instruction& instruction, const Memory& memory) {
   }
   put(memory, instruction.results[0], loss);
   if (with_gradient) put(memory, instruction.results[1], logits.values);
+  return {};
 }
 
 }  // namespace
@@ -404,7 +408,7 @@ Result<void> interpret_instruction(const Program& program, const Instruction& in
     case Kernel::collective_wait:
       return fail(Code::unsupported, "{} takes other workers; nobody computes it alone",
                   instruction.attributes.get<std::string>("call"));
-    case Kernel::cross_entropy: run_cross_entropy(instruction, buffers); return {};
+    case Kernel::cross_entropy: return run_cross_entropy(instruction, buffers);
     default: run_chunks(instruction, buffers); return {};
   }
 }

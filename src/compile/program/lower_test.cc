@@ -69,6 +69,20 @@ TEST_CASE("programs compute what graphs say, operation by operation") {
   check(R"(%a = reduce_max(%x) {dims=["m"]} %b = reduce_max(%x) {dims=["n", "m"]})", "ab");
 }
 
+TEST_CASE("a program refuses targets that are not words as its graph does") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[t=2, e=1], %w: f32[v=2, e=1], %i: i32[t=2]) {
+    %l = linear_cross_entropy(%x, %w, %i) {over="e", vocab="v"}
+    return %l as "loss"
+  })");
+  const std::vector<Array> inputs{
+      {graph.type(0), {0, 0}}, {graph.type(1), {1, 1}}, {graph.type(2), {1, 2}}};
+  const auto program = lower_to_program(graph);
+  REQUIRE(program.has_value());
+  const auto result = interpret_program(*program, inputs);
+  REQUIRE(!result.has_value());
+  CHECK(interpret(graph, inputs).error().text().ends_with(result.error().text()));
+}
+
 TEST_CASE("sums and maxima over dimensions that do not lie together are programs") {
   for (const std::string dims :
        {R"("a", "c")", R"("b", "d")", R"("a", "d")", R"("a", "b", "d")", R"("c", "a")", R"("d")",

@@ -137,6 +137,7 @@ class SystemCompiler final : public NativeCompiler {
     if (!options_.cache.empty() && is_whole(kept)) {
       if (auto loaded = load(kept)) return loaded;
     }
+    std::optional<Error> failed_there;
     if (const std::optional<WorkFolder> folder = folder_in_cache()) {
       auto loaded = compile_in(folder->path(), source);
       const std::string made = folder->path() + "/kernels.so";
@@ -144,10 +145,13 @@ class SystemCompiler final : public NativeCompiler {
       if (loaded && (!seal(made) || rename(made.c_str(), kept.c_str()) != 0))
         go_without_cache(fail_errno(errno, "write {}", kept).error());
       if (loaded) return loaded;
-      go_without_cache(loaded.error());  // its disk may be full
+      failed_there = loaded.error();
     }
     TRY(const WorkFolder apart, WorkFolder::make("/tmp", "tutti-kernels."));
-    return compile_in(apart.path(), source);
+    auto loaded = compile_in(apart.path(), source);
+    // What succeeds elsewhere failed by the cache's fault: its disk may be full.
+    if (loaded && failed_there) go_without_cache(*failed_there);
+    return loaded;
   }
 
  private:

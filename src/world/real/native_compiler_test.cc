@@ -119,3 +119,17 @@ TEST_CASE("what a compiler says is told, and nothing of it is left") {
   CHECK(code.error().text().find("error") != std::string::npos);
   CHECK(files_in(cache).empty());
 }
+
+TEST_CASE("a compiler that is missing or refuses its input is not the cache's fault") {
+  const TemporaryFolder folder;
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const std::string cache = folder.path + "/kernels";
+  const auto none = make_native_compiler({.command = "no-such-cc", .cache = cache});
+  const auto without = none->compile(kSource);
+  const auto wrong = make_native_compiler({.cache = cache})->compile("int answer(void) {\n");
+  set_log_sink(nullptr);
+  CHECK((!without.has_value() && without.error().code() == Code::not_found));
+  CHECK(!wrong.has_value());
+  CHECK(lines.empty());
+}
