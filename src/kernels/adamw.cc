@@ -47,9 +47,7 @@ AdamWStep adamw_step(const AdamW& options, uint64_t step, float gradient_scale) 
           .gradient_scale = gradient_scale};
 }
 
-void adamw_update(const AdamWStep& step, const AdamWArrays& arrays) {
-  best().update(step, arrays);
-}
+void adamw_update(const AdamWStep& step, const AdamWArrays& arrays) { best().update(step, arrays); }
 
 void adamw_update_undoable(const AdamWStep& step, const AdamWArrays& arrays,
                            const AdamWUndo& undo) {

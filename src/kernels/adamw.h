@@ -47,9 +47,9 @@ struct AdamWArrays {
 };
 void adamw_update(const AdamWStep& step, const AdamWArrays& arrays);
 
-// The same, block after block, for a process that may be killed at any instruction. Before weights of
-// block k are written, the old ones are in record k % 2, and `begun` is k + 1. Whoever restores that
-// block goes on from it.
+// The same, block after block, for a process that may be killed at any instruction. Before weights
+// of block k are written, the old ones are in record k % 2, and `begun` is k + 1. Whoever restores
+// that block goes on from it.
 struct AdamWUndo {
   float* records;  // of two blocks
   std::atomic<uint64_t>* begun;
@@ -58,8 +58,9 @@ struct AdamWUndo {
 };
 void adamw_update_undoable(const AdamWStep& step, const AdamWArrays& arrays, const AdamWUndo& undo);
 
-// So few that copying hides behind the arithmetic, and that everything of two blocks is in the nearest
-// cache; twice as many as the widest vectors have, since reading half of what was just stored stalls.
+// So few that copying hides behind the arithmetic, and that everything of two blocks is in the
+// nearest cache; twice as many as the widest vectors have, since reading half of what was just
+// stored stalls.
 inline constexpr uint64_t kAdamWBlock = 32;
 
 struct AdamWBlock {

@@ -10,7 +10,8 @@
 // enough.
 //
 // The protocol is written over a Store, which makes every write. DirectStore makes it in memory; a
-// test records it and recovers from every prefix, and another kills the kernels at every instruction.
+// test records it and recovers from every prefix, and another kills the kernels at every
+// instruction.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,7 @@ struct StepWords {
   std::atomic<uint64_t> ready;      // the reduced gradient towards this step is whole
   std::atomic<uint64_t> decided;    // all ranks were ready: this step will be, whatever happens
   std::atomic<uint64_t> committed;  // the state is that of this step
-  std::atomic<uint64_t> progress;   // while decided > committed: k + 1 once block k is in its record
+  std::atomic<uint64_t> progress;  // while decided > committed: k + 1 once block k is in its record
 };
 
 struct StepState {
@@ -79,8 +80,7 @@ void commit(Store& store, StepState& state, const AdamWStep& step) {
   const uint64_t now = words.committed.load();
   const uint64_t from = StepState::slid(now);
   const uint64_t to = StepState::slid(now + 1);
-  AdamWUndo undo{
-      .records = state.undo, .begun = &words.progress, .first = 0, .down = to > from};
+  AdamWUndo undo{.records = state.undo, .begun = &words.progress, .first = 0, .down = to > from};
   if (const uint64_t begun = words.progress.load(); begun != 0) {
     undo.first = begun - 1;
     const AdamWBlock torn = adamw_block(state.elements, undo.first, undo.down);

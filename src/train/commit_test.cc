@@ -73,15 +73,14 @@ class MortalStore {
       const auto [begin, length] = adamw_block(arrays.elements, k, undo.down);
       copy(undo.records + k % 2 * kAdamWBlock, arrays.weights + begin, length);
       publish(*undo.begun, k + 1);
-      write(step,
-            {.weights_out = arrays.weights_out + begin,
-             .first_out = arrays.first_out + begin,
-             .second_out = arrays.second_out + begin,
-             .weights = arrays.weights + begin,
-             .first = arrays.first + begin,
-             .second = arrays.second + begin,
-             .gradient = arrays.gradient + begin,
-             .elements = length});
+      write(step, {.weights_out = arrays.weights_out + begin,
+                   .first_out = arrays.first_out + begin,
+                   .second_out = arrays.second_out + begin,
+                   .weights = arrays.weights + begin,
+                   .first = arrays.first + begin,
+                   .second = arrays.second + begin,
+                   .gradient = arrays.gradient + begin,
+                   .elements = length});
     }
   }
   void publish(std::atomic<uint64_t>& word, uint64_t value) {
