@@ -143,8 +143,8 @@ TEST_CASE("targets that are not words are refused, forward and back") {
   CHECK(error(operands, "%y", "linear_cross_entropy(%x, %w, %i)", {{0, 0}, {1, 1}, {1, 2}}) ==
         "linear_cross_entropy" + told);
   CHECK(error(operands + ", %d: f32[t=2]", "%y, %dx, %dw",
-              "linear_cross_entropy_grad(%x, %w, %i, %d)", {{0, 0}, {1, 1}, {1, 2}, {1, 1}}) ==
-        "linear_cross_entropy_grad" + told);
+              "linear_cross_entropy_grad(%x, %w, %i, %d)",
+              {{0, 0}, {1, 1}, {1, 2}, {1, 1}}) == "linear_cross_entropy_grad" + told);
 }
 
 TEST_CASE("random bits depend on seed, stream, step and place alone") {

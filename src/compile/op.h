@@ -87,7 +87,7 @@ enum class OpKind : uint8_t {
   // (q, k, v) {causal, scale, query, key, head}: out, log of the sum of exponentials. With a fourth
   // operand, position: keys are a cache, and query i sees those up to position + i.
   attention,
-  attention_grad,             // (dout, q, k, v, out, lse) {…}: dq, dk, dv
+  attention_grad,  // (dout, q, k, v, out, lse) {…}: dq, dk, dv
   // (x, w, targets) {over, vocab}: loss of each; 0 of targets below 0, those from vocab on refused
   linear_cross_entropy,
   linear_cross_entropy_grad,  // (x, w, targets, dloss) {over, vocab, part}: loss, dx, dw

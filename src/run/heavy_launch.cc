@@ -338,19 +338,18 @@ std::unique_ptr<Launch> cross_entropy_launch(const Instruction& instruction) {
                           .dloss = nullptr,
                           .loss = nullptr};
   const int64_t first = instruction.operands[1].offset;  // of some rows at a time
-  return launch(
-      [rows, with_gradient, first,
-       p = pointers(instruction)](const LaunchCall& call) -> Result<void> {
-        CrossEntropy given = rows;
-        given.logits = p[0].as<float>(call);
-        given.targets = p[1].as<const int32_t>(call);
-        if (with_gradient) given.dloss = p[2].as<const float>(call);
-        given.loss = p[with_gradient ? 3 : 2].as<float>(call);
-        const auto bad = cross_entropy(given, call.thread, call.threads);
-        if (!bad) return {};
-        return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}",
-                    first + *bad, given.targets[*bad], given.vocab);
-      });
+  return launch([rows, with_gradient, first,
+                 p = pointers(instruction)](const LaunchCall& call) -> Result<void> {
+    CrossEntropy given = rows;
+    given.logits = p[0].as<float>(call);
+    given.targets = p[1].as<const int32_t>(call);
+    if (with_gradient) given.dloss = p[2].as<const float>(call);
+    given.loss = p[with_gradient ? 3 : 2].as<float>(call);
+    const auto bad = cross_entropy(given, call.thread, call.threads);
+    if (!bad) return {};
+    return fail(Code::invalid, "target {} is {}, which is not below the vocabulary of {}",
+                first + *bad, given.targets[*bad], given.vocab);
+  });
 }
 
 Result<void> told(BadToken bad, const int32_t* ids, int64_t rows) {
