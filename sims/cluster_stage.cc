@@ -3,6 +3,7 @@
 #include <charconv>
 #include <csignal>
 
+#include "cluster/control_pages.h"
 #include "cluster/exchange_wire.h"
 #include "cluster/job_defaults.h"
 #include "cluster/job_layout.h"
@@ -19,6 +20,7 @@ constexpr Duration kRespawnPause = 100ms;
 constexpr Duration kClientPause = 200ms;
 constexpr Duration kRestart = 5s;
 constexpr Duration kKillPatience = 100ms;
+constexpr Duration kJoinLook = 20ms;
 constexpr uint32_t kMostHostsWithLedger = 20'000;  // beyond it, lives are only counted
 
 uint64_t number_of(std::string_view text) {
@@ -55,6 +57,7 @@ class ClusterStage::Worker {
     const ExitLedger::End end{
         .code = code_.value_or(0), .killed = !code_.has_value(), .with_host = !host_.up()};
     stage_.exits_.ended(life_, end, stage_.sim_.now_ns());
+    stage_.joining_.erase(life_);
     stage_.alive_.erase(stage_.alive_.find(life_));
   }
   void returns(int code) { code_ = code; }
@@ -174,16 +177,53 @@ Task<int> ClusterStage::live(SimProcess& process, Life life, const Program& prog
 
 // A worker, or a spare that becomes one.
 Task<int> ClusterStage::python_program(SimProcess& process) {
-  const Program program = work;
-  if (process.variable(kSpareVariable).empty())
-    co_return co_await live(process, life_of(process), program);
   const Listed listed(*this, process);
+  if (process.variable(kSpareVariable).empty()) {
+    std::string offset = process.variable(TUTTI_CONTROL_OFFSET_VARIABLE);
+    co_return co_await work_and_join(process, life_of(process), std::move(offset));
+  }
   const std::string assignment = co_await wait_for_rank(process);
   if (assignment.empty()) co_return 9;
   const Life life{number_of(process.variable("TUTTI_JOB")),
                   static_cast<uint32_t>(number_of(setting_of(assignment, "TUTTI_PROCESS"))),
                   number_of(setting_of(assignment, "TUTTI_EPOCH"))};
-  co_return co_await live(process, life, program);
+  std::string offset = setting_of(assignment, TUTTI_CONTROL_OFFSET_VARIABLE);
+  co_return co_await work_and_join(process, life, std::move(offset));
+}
+
+// As a rank of a gang does: it is done when all are, in the same epoch. Who died meanwhile is
+// waited for, and an epoch that is over is followed by another. A host that was given more than twice
+// the processes it began with has no pages for the rest of them: those only work.
+Task<int> ClusterStage::work_and_join(SimProcess& process, Life life, std::string page_offset) {
+  Worker worker(*this, process, life);
+  const auto arena = process.take_handle(
+      static_cast<int>(number_of(process.variable(TUTTI_CONTROL_FD_VARIABLE))));
+  if (!arena) co_return 1;
+  const auto pages = ControlPages::open(process, *arena);
+  if (!pages) co_return 1;
+  const int code = co_await work(process);
+  while (!process.dying() && !page_offset.empty()) {
+    const tutti_control_page* page = (*pages)->find(number_of(page_offset));
+    const uint64_t epoch = tutti_control_epoch(page);
+    joining_[life] = {epoch, tutti_control_aborted(page, epoch) != 0};
+    (*pages)->rest();
+    if (all_join(life)) break;
+    auto slept = co_await process.clock().sleep(kJoinLook);
+    if (!slept) co_return 1;
+  }
+  if (!process.dying()) worker.returns(code);
+  co_return code;
+}
+
+bool ClusterStage::all_join(const Life& life) const {
+  const uint64_t epoch = joining_.at(life).epoch;
+  return std::ranges::all_of(alive_, [&](const Life& other) {
+    // One that lives elsewhere anew is to end, on a host that has not heard of it yet.
+    const bool replaced = other.epoch < newest_.at({other.job, other.process});
+    if (other.job != life.job || replaced) return true;
+    const auto joins = joining_.find(other);
+    return joins != joining_.end() && joins->second.epoch == epoch && !joins->second.over;
+  });
 }
 
 // A worker's life, in one frame: there may be a million of them.
@@ -373,7 +413,7 @@ std::string ClusterStage::describe(const SubmittedJob& job) {
   std::string text = fmt::format("state {} ({}), coordinator {}", static_cast<int>(info->state()),
                                  info->why(), info->coordinator());
   for (const Life& life : alive_)
-    if (life.job == job.id) text += fmt::format("; {} lives", life.process);
+    if (life.job == job.id) text += describe(life);
   for (uint32_t host = 1; host < sim_.hosts(); ++host) {
     if (agents_[host] == nullptr) {
       text += fmt::format("; host {} has no agent", host);
@@ -386,6 +426,13 @@ std::string ClusterStage::describe(const SubmittedJob& job) {
       text += fmt::format("; host {}: {}", host, here->text());
   }
   return text;
+}
+
+std::string ClusterStage::describe(const Life& life) const {
+  const auto joins = joining_.find(life);
+  if (joins == joining_.end()) return fmt::format("; {} lives", life.process);
+  return fmt::format("; {} joins epoch {:x}{}", life.process, joins->second.epoch,
+                     joins->second.over ? ", which is over" : "");
 }
 
 void ClusterStage::check_end() {

@@ -75,13 +75,18 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   uint64_t lives() const { return lives_; }
   uint64_t submitted_processes() const;  // of all jobs
   size_t processes() const { return processes_.size(); }
-  // Workers, and the spares of gangs whose command is "python worker".
+  // Workers, and the spares of gangs whose command is "python worker". These return when all that
+  // live are in one epoch by their control pages, and it is not over.
   void kill_some_process(SimRandom& random);
   Simulator& sim() { return sim_; }
 
  private:
   class Worker;
   class Listed;
+  struct Joins {
+    uint64_t epoch;
+    bool over;
+  };
   void set_programs();
   Task<Result<void>> run_head(SimHost& host);
   Task<Result<void>> keep_head(SimHost& host);
@@ -92,10 +97,13 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   static Result<Task<Result<void>>> start_keeping(SimProcess& process);
   static Task<int> keeper_program(SimProcess& process);
   Task<int> python_program(SimProcess& process);
+  Task<int> work_and_join(SimProcess& process, Life life, std::string page_offset);
+  bool all_join(const Life& life) const;
   // The program must outlive the process.
   Task<int> live(SimProcess& process, Life life, const Program& program);
   static Task<int> work(SimProcess& process);
   Task<int> live_and_work(SimProcess& process);
+  std::string describe(const Life& life) const;
   bool is_whole() const;
   void check_exits();
   Task<Result<void>> client(SimHost& host, Head& head);
@@ -114,6 +122,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::vector<pid_t> agent_pids_;
   std::map<uint32_t, Instant> away_until_;
   std::multiset<Life> alive_;
+  std::map<Life, Joins> joining_;  // those of them whose work is done
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> newest_;  // epochs of jobs' processes
   ExitLedger exits_;
   std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number

@@ -18,6 +18,12 @@ Duration up_to(SimRandom& random, Duration most) {
 Task<Result<void>> trouble(ClusterStage& stage, SimRandom& random) {
   for (int i = 0; i < 40; ++i) {
     CO_TRY_DO(co_await stage.sim().clock().sleep(up_to(random, 400ms)));
+    // Also several at once, or while those before are replaced.
+    for (uint64_t more = random.below(4); more != 0; --more) {
+      stage.kill_some_process(random);
+      const Duration most = random.below(2) == 0 ? 5ms : 60ms;
+      CO_TRY_DO(co_await stage.sim().clock().sleep(up_to(random, most)));
+    }
     stage.kill_some_process(random);
     if (random.below(3) != 0) continue;
     // While what died is being replaced.
@@ -35,9 +41,10 @@ job::Spec job_with_spares(SimRandom& random, uint32_t most) {
   role.add_command("worker");
   role.set_spares(1 + static_cast<uint32_t>(random.below(3)));
   role.set_strategy(random.below(2) == 0 ? job::ONE_FOR_ONE : job::ONE_FOR_ALL);
+  const bool at_once = random.below(2) == 0;
   for (job::Budget& budget : *role.mutable_budgets()) {
     budget.set_restarts(1000);
-    budget.set_delay_ns(to_ns(up_to(random, 100ms)));
+    budget.set_delay_ns(at_once ? 0 : to_ns(up_to(random, 100ms)));
     budget.set_longest_delay_ns(to_ns(200ms));
   }
   return spec;

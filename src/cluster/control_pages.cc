@@ -132,12 +132,17 @@ bool raise_to(uint64_t& number, uint64_t least) {
 }
 
 // The agent may begin another while we look.
-void abort_present_epoch(tutti_control_page& page) {
+void abort_present_epoch(tutti_control_page& page, uint64_t last) {
   uint64_t present = 0;
   do {
     present = tutti_control_epoch(&page);
-    raise_to(page.aborted, present);
+    raise_to(page.aborted, std::min(present, last));
   } while (tutti_control_epoch(&page) != present);
+}
+
+bool has(const RankRanges& ranges, uint32_t rank) {
+  return std::ranges::any_of(
+      ranges, [&](RankRange range) { return range.first <= rank && rank <= range.last; });
 }
 
 bool kills_another(const ControlChange& change, uint32_t rank) {
@@ -241,6 +246,7 @@ bool ControlPages::change(tutti_control_page& page, const ControlChange& change,
   {
     SetLock lock(page, steal && touches_set);
     complete = lock.held() || !touches_set;
+    if (tutti_control_epoch(&page) > change.last_epoch) return true;
     if (touches_set && lock.held()) {
       if (lock.stolen()) __atomic_store_n(&page.dead_truncated, 1, __ATOMIC_RELEASE);
       change_set(page, change);
@@ -248,10 +254,11 @@ bool ControlPages::change(tutti_control_page& page, const ControlChange& change,
     // Within the lock when we have it: who begins an epoch and then reads the dead, and who marks
     // one as dead and then reads the epoch, cannot both miss the other.
     const uint64_t present = tutti_control_epoch(&page);
-    if (change.ends_older && present < change.epoch) raise_to(page.aborted, present);
-    raise_to(page.epoch, change.epoch);
+    const bool leaves = has(change.leaving, rank);
+    if ((change.ends_older || leaves) && present < change.epoch) raise_to(page.aborted, present);
+    if (!leaves) raise_to(page.epoch, change.epoch);
     raise_to(page.aborted, change.abort);
-    if (others_died) abort_present_epoch(page);
+    if (others_died) abort_present_epoch(page, change.last_epoch);
     if (lock.held()) complete = lock.release() && complete;
   }
   __atomic_fetch_add(&page.word, 1, __ATOMIC_RELEASE);

@@ -115,6 +115,29 @@ TEST_CASE("a death is in every page but its own, and their epoch is over") {
   CHECK(tutti_control_word(&all.page(0)) != word);
 }
 
+TEST_CASE("who has no part in an epoch does not end it, only those in which it lived") {
+  Pages all(3);
+  const ControlChange next{.epoch = 6, .leaving = {{1, 1}}, .clear = true};
+  CHECK(all.pages->apply(next).empty());
+  CHECK(all.pages->apply(next).empty());  // told twice
+  CHECK(tutti_control_epoch(&all.page(0)) == 6);
+  CHECK(!tutti_control_aborted(&all.page(0), 5));
+  CHECK(tutti_control_epoch(&all.page(1)) == 5);
+  CHECK(tutti_control_aborted(&all.page(1), 5));
+  CHECK(!tutti_control_aborted(&all.page(1), 6));
+  REQUIRE(all.pages->initialise(2 * kControlPageBytes, 2, 5).has_value());  // not moved yet
+  const uint32_t word = tutti_control_word(&all.page(0));
+  all.page(0).sequence = 1;  // also of a page that is busy there is nothing to do
+  CHECK(all.pages->apply({.died = {{1, 1}}, .last_epoch = 5}).empty());
+  all.page(0).sequence = 2;
+  CHECK(read_dead(all.page(0)).empty());
+  CHECK(!tutti_control_aborted(&all.page(0), 5));
+  CHECK(tutti_control_word(&all.page(0)) == word);
+  CHECK(read_dead(all.page(2)) == RankRanges{{1, 1}});
+  CHECK(tutti_control_aborted(&all.page(2), 5));
+  CHECK(!tutti_control_aborted(&all.page(2), 6));
+}
+
 TEST_CASE("dead ranks become ranges, whatever their order") {
   Pages all(1);
   for (const uint32_t rank : {9, 7, 20, 8, 3, 21}) all.died(rank, rank);

@@ -140,9 +140,11 @@ google::protobuf::RepeatedPtrField<cluster::TakenRestarts> Coordinator::taken_re
 void Coordinator::next_epoch() {
   ++counter_;
   revision_ = 0;
-  // Hosts heed the newest directive only: what they may not have started yet is started with it.
-  set_phase(in_phase(start_, Phase::starting), Phase::idle);
-  start_ = stop_ = heard_ = RangeSet();
+  // Hosts heed the newest directive only: what they may not have started yet is started with it, or
+  // later in this epoch. Where it was started it has no part in this one.
+  stop_ = in_phase(start_, Phase::starting);
+  set_phase(stop_, Phase::idle);
+  start_ = heard_ = RangeSet();
   directed_ = false;
   orders_.log = orders_.durably = true;
 }
@@ -348,7 +350,7 @@ void Coordinator::plan_restart(const RangeSet& processes, Duration delay) {
   next_epoch();
   begin_gangs_of(processes);
   dead_ = dead;
-  stop_ = restart_;
+  stop_.add(restart_);
   set_phase(restart_, Phase::idle);
   set_state(cluster::RESTARTING, remark_.empty() ? why_text(culprit_) : remark_);
   want_hosts();
@@ -422,7 +424,7 @@ void Coordinator::on_grant(const cluster::Grant& grant, Instant now) {
   next_epoch();
   begin_gangs_of(moved);
   dead_ = dead;
-  stop_ = restart_;
+  stop_.add(restart_);
   wanted_ = RangeSet();
   want_hosts();
   if (may_restart() && *restart_at_ <= now) restart();

@@ -409,11 +409,24 @@ TEST_CASE("what a host may not have started when the epoch changes is started in
   bench.started("0-5");
   bench.exited("1", job::KILLED);  // 6 and 7 have not been heard of
   CHECK(bench.start() == "1,6-7");
-  CHECK(bench.stop() == "1");
+  CHECK(bench.stop() == "1,6-7");
   bench.started("6-7", kFirstEpoch);  // in place of which the new ones come
   CHECK(bench.state() == cluster::RESTARTING);
   bench.obey();
   CHECK(bench.state() == cluster::RUNNING);
+}
+
+TEST_CASE("what a host may have started when the epoch changes is stopped before it begins anew") {
+  CoordinatorBench bench(
+      appointment_of(spec_of({{.count = 8, .strategy = job::ONE_FOR_ONE, .delay = 1s}})));
+  bench.obey();
+  bench.exited("3", job::KILLED);
+  bench.wait(1s);
+  CHECK(bench.start() == "3");
+  bench.exited("5", job::KILLED, kFirstEpoch);
+  CHECK(bench.coordinator.epoch() == kFirstEpoch + 2);
+  CHECK(bench.stop() == "3,5");
+  CHECK(bench.start() == "3");
 }
 
 TEST_CASE("directives go again to those who did not answer, and to nobody else") {

@@ -7,6 +7,17 @@
 #include "cluster/end_descendants.h"
 
 namespace tutti {
+namespace {
+
+RankRanges ranks_of(const RangeSet& processes) {
+  RankRanges ranks;
+  for (const RangeSet::Range& range : processes.ranges())
+    ranks.push_back({range.first, range.last});
+  return ranks;
+}
+
+}  // namespace
+
 HostJob::HostJob(JobHost& host, uint64_t job)
     : host_(host),
       world_(host.world()),
@@ -126,7 +137,7 @@ Task<void> HostJob::run() {
 // What is here already must be known before anything is started beside it.
 bool HostJob::has_errand() const {
   return end_ || own_ends_ || !lost_keeper_.get().empty() || (next_ && !adopting_) || mourned_ ||
-         (looks_ != nullptr && looks_->unwritten());
+         pages_unsure_ || (looks_ != nullptr && looks_->unwritten());
 }
 
 // False when it was cancelled, or the agent ends.
@@ -136,6 +147,7 @@ Task<bool> HostJob::next_errand() {
   if (!lost_keeper_.get().empty()) return end_orphans_first();
   if (next_ && !adopting_) return obey();
   if (mourned_) return mourn();
+  if (pages_unsure_) return catch_up_pages();
   return write_looks();
 }
 
@@ -363,9 +375,7 @@ void HostJob::settle() {
 void HostJob::on_bereaved(const cluster::Bereaved& bereaved) {
   const auto processes = set_from(bereaved.processes());
   if (pages_ == nullptr || bereaved.epoch() != epoch() || !processes) return;
-  ControlChange change{.abort = epoch()};
-  for (const RangeSet::Range& range : processes->ranges())
-    change.gone.push_back({range.first, range.last});
+  ControlChange change{.abort = epoch(), .gone = ranks_of(*processes)};
   if (pages_->apply(change).empty()) return;
   mourned_ = std::make_unique<ControlChange>(std::move(change));
   alarm_.ring();
@@ -392,13 +402,28 @@ Task<void> HostJob::change_pages(bool newer, RangeSet started) {
   if (!newer && back.empty()) co_return;
   change.clear = newer;
   change.ends_older = newer && !dead->empty();
-  const RangeSet gone = newer ? dead->minus(start) : RangeSet();
-  for (const RangeSet::Range& range : gone.ranges())
-    change.gone.push_back({range.first, range.last});
-  for (const RangeSet::Range& range : back.ranges())
-    change.returned.push_back({range.first, range.last});
+  change.leaving = ranks_of(leaving_here());
+  if (newer) change.gone = ranks_of(dead->minus(start));
+  change.returned = ranks_of(back);
   if (!newer) change.revived = change.returned;
   (void)co_await pages_->apply_fully(std::move(change));
+}
+
+// The agent before us may have died when it had logged an epoch, and had not begun it in all pages.
+Task<bool> HostJob::catch_up_pages() {
+  pages_unsure_ = false;
+  const RangeSet leaving = leaving_here();
+  const auto is_behind = [&](const auto& entry) {
+    const tutti_control_page* page =
+        entry.second.phase == Phase::running && !leaving.contains(entry.first)
+            ? pages_->find(entry.second.slot * kControlPageBytes)
+            : nullptr;
+    return page != nullptr && tutti_control_epoch(page) < epoch();
+  };
+  const bool behind = pages_ != nullptr && std::ranges::any_of(processes_, is_behind);
+  if (pages_ != nullptr) pages_->rest();
+  if (behind) co_await change_pages(true, RangeSet());
+  co_return true;
 }
 
 void HostJob::stop(const RangeSet& processes, Duration grace, int number) {

@@ -240,6 +240,7 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   void give_up_stuck();
   bool keeper_owes_word();
   Task<void> change_pages(bool newer, RangeSet started);
+  Task<bool> catch_up_pages();
   Task<bool> mourn();
   RangeSet running() const;
   Instant next_due() const;
@@ -336,7 +337,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   std::unique_ptr<cluster::End> end_;
   KeeperSession* keeper_ = nullptr;
   uint32_t pages_capacity_ = 0;
-  bool adopting_ = false;  // the keeper was asked what it has
+  bool adopting_ = false;      // the keeper was asked what it has
+  bool pages_unsure_ = false;  // whether they have the epoch that the log has
   // As an agent before us has logged them.
   struct Recorded {
     google::protobuf::RepeatedPtrField<cluster::Row> running;

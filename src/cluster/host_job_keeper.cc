@@ -124,6 +124,7 @@ void HostJob::on_spawned(KeeperFrame frame) {
 // The keeper has told all that it has.
 void HostJob::finish_adopting() {
   adopting_ = false;
+  pages_unsure_ = true;
   report_due_ = true;
   take_gone_from_record();
   keep_looks_of_ended();

@@ -119,6 +119,7 @@ class Keeper final : private ConnectionTaker, private RankWatcher, private WakeT
   bool lacked_memory(const HeldRank& held, const Exit& exit);
   void look_at_memory();
   void note_exit(const HeldRank& held, Exit exit);
+  static ControlChange death_of(const HeldRank& held);
   void tell_siblings(const HeldRank& held, uint64_t sequence);
   Task<void> tell_busy_siblings(ControlPages& pages, ControlChange change, ControlPages::Busy busy,
                                 uint64_t sequence);

@@ -72,6 +72,30 @@ TEST_CASE("when a controller hears of a death, it is in the pages of the other r
   in_both_worlds(death_in_pages);
 }
 
+// As an agent does when a newer epoch replaces a rank that runs.
+Task<void> death_after_its_epoch(Kept& kept) {
+  auto pages = co_await make_pages(kept, 3);
+  co_await start(kept, with_pages(gang(kept, "sleep", 3)));
+  const ControlChange next{
+      .epoch = kEpoch + 1, .ends_older = true, .leaving = {{1, 1}}, .clear = true};
+  CHECK(pages->apply(next).empty());
+  co_await kill_rank(kept, 1);
+  (void)co_await next_exit(kept);
+  for (const uint64_t other : {0, 2}) {
+    const tutti_control_page& page = *pages->find(other * kControlPageBytes);
+    CHECK(read_dead(page).empty());
+    CHECK(!tutti_control_aborted(&page, kEpoch + 1));
+  }
+  co_await kill_rank(kept, 2);
+  (void)co_await next_exit(kept);
+  CHECK(read_dead(*pages->find(0)) == RankRanges{{2, 2}});
+  CHECK(tutti_control_aborted(pages->find(0), kEpoch + 1));
+}
+
+TEST_CASE("who is replaced in a newer epoch does not end that by its own end") {
+  in_both_worlds(death_after_its_epoch);
+}
+
 Task<void> clean_exit(Kept& kept) {
   auto pages = co_await make_pages(kept, 2);
   keeper::Spawn spawn = with_pages(gang(kept, "exit", 2));

@@ -169,7 +169,7 @@ void Keeper::watch_lifeline(HeldRank& held) {
   const uint32_t seen = line->load();
   if ((seen & TUTTI_CONTROL_LIFELINE_BROKEN) != 0 && held.process->failing()) {
     const uint32_t rank = held.name.number;
-    (void)held.arena->pages->apply({.died = {{rank, rank}}});
+    (void)held.arena->pages->apply(death_of(held));
     if (session_ != nullptr) failing_.push_back(rank);
     return tell_exits();
   }
@@ -226,11 +226,19 @@ bool Keeper::lacked_memory(const HeldRank& held, const Exit& exit) {
   return kills && memory_.explains(*kills);
 }
 
+// The agent leaves its page in the last epoch in which it had a part: a newer one, which may have
+// begun for its siblings, began without it, and nobody would begin another for its end.
+ControlChange Keeper::death_of(const HeldRank& held) {
+  const uint32_t rank = held.name.number;
+  const tutti_control_page* page = held.arena->pages->find(*held.control_offset);
+  const uint64_t last = page == nullptr ? held.epoch : tutti_control_epoch(page);
+  return {.died = {{rank, rank}}, .last_epoch = last};
+}
+
 // Before anybody else hears of it: whoever waits for the dead rank can leave at once.
 void Keeper::tell_siblings(const HeldRank& held, uint64_t sequence) {
   if (!held.control_offset) return;
-  const uint32_t rank = held.name.number;
-  ControlChange change{.died = {{rank, rank}}};
+  ControlChange change = death_of(held);
   ControlPages& pages = *held.arena->pages;
   ControlPages::Busy busy = pages.apply(change);
   if (busy.empty()) return;
