@@ -83,11 +83,11 @@ def test_a_run_that_was_killed_goes_on_without_records_twice_or_torn(
     text: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
+    state = out / "state.safetensors"
     for _ in range(2):
-        resume = ["--resume=true"] if (out / "state.safetensors").exists() else []
+        resume = ["--resume=true"] if state.exists() else []
         before = len(lines_of_whole(out)) if resume else 0
         killed = start(text, out, "--steps=200000", *resume)
-        state = out / "state.safetensors"
         wait_until(
             lambda at=before: (
                 state.exists() and (out / "metrics.jsonl").read_bytes().count(b"\n") > at + 30

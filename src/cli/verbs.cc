@@ -12,8 +12,10 @@
 #include "cli/jobs.h"
 #include "cli/join.h"
 #include "cli/keeper.h"
+#include "cli/plot.h"
 #include "cli/record.h"
 #include "cli/run.h"
+#include "cli/runs.h"
 #include "cli/sim.h"
 #include "cli/status.h"
 #include "cli/top.h"
@@ -61,6 +63,8 @@ int version(int, char**) {
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes, or a job file, and end it as one", run},
     {"train", "train the model of a Python file or a program", train},
+    {"runs", "show the runs in a folder, and in what they differ", runs},
+    {"plot", "draw what runs recorded, on the terminal or as a picture", plot},
     {"generate", "text from a model that was trained", generate},
     {"ir", "show what becomes of a model on its way to a program", ir},
     {"submit", "the same as a job of the cluster, without waiting for it", submit},
