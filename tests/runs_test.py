@@ -32,7 +32,11 @@ PATH = {"PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
 def train(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, ROOT / "examples/gpt.py", *SIZES, f"--text={folder / 'text.txt'}"]
     return subprocess.Popen(
-        [*command, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder
+        [*command, *words],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import math
-import mmap
 import os
 import re
 import sys
@@ -31,6 +30,8 @@ CONFIG = "config.toml"
 EXPERIMENT = "experiment.json"  # of one that a sweep started: its configuration, and how it ended
 # Folders within folders that are looked through for runs.
 _DEEPEST = 6
+# Of records, read from the end until there is one of each kind.
+_TAIL_BYTES = 1 << 16
 # Where a run is and how it is told of; no part of what it computes.
 NO_DIFFERENCE = ("out", "resume", "json")
 _COLOURS = {"done": GREEN, "running": BLUE, "failed": RED, "interrupted": YELLOW}
@@ -75,14 +76,16 @@ def read(folder: str | os.PathLike[str], name: str | None = None) -> RunSummary:
     status = _json(path / STATUS)
     config = _config(path) or flat(experiment.get("config", {}))
     first, last, evaluated = _ends(path / METRICS)
-    running = is_written(path)
-    state = "running" if running else status.get("status") or experiment.get("status")
+    # A script may fail when its run is done, and a run be gone on with by hand: the later counts.
+    endings = [each for each in (status, experiment) if "status" in each and "time" in each]
+    ending = max(endings, key=lambda each: each["time"], default={})
+    state = "running" if is_written(path) else ending.get("status", "interrupted")
     times = [each["time"] for each in (last, evaluated, status, experiment) if "time" in each]
     return RunSummary(
         name=name or path.name,
         folder=path,
-        status=state or "interrupted",
-        why=status.get("why") or experiment.get("why", "") if state == "failed" else "",
+        status=state,
+        why=ending.get("why", "") if state == "failed" else "",
         step=max(last.get("step", 0), evaluated.get("step", 0)),
         steps=config.get("steps", last.get("steps", 0)),
         loss=last.get("loss"),
@@ -186,24 +189,25 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _ends(file: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The first record, the last of a step and the last of an evaluation, without what is between:
-    a long run has many."""
+    """The first record, the last of a step and the last of an evaluation. A long run has many: no
+    more of them are read than it takes."""
     try:
         with file.open("rb") as opened:
-            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # there is none, or it is empty
+            first = _record(opened.readline(_TAIL_BYTES))
+            size, tail = opened.seek(0, os.SEEK_END), _TAIL_BYTES
+            while True:
+                begin = opened.seek(max(0, size - tail))
+                lines = opened.read(size - begin).split(b"\n")[begin > 0 : -1]
+                last, evaluated = _last(lines, b'"loss":'), _last(lines, b'"validation_loss":')
+                if begin == 0 or (last and evaluated):
+                    return first, last, evaluated
+                tail *= 16
+    except OSError:
         return {}, {}, {}
-    with data:
-        whole = data.rfind(b"\n") + 1
-        first = _record(data[: data.find(b"\n") + 1])
-        return first, _last(data, b'"loss":', whole), _last(data, b'"validation_loss":', whole)
 
 
-def _last(data: mmap.mmap, key: bytes, end: int) -> dict[str, Any]:
-    at = data.rfind(key, 0, end)
-    if at < 0:
-        return {}
-    return _record(data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)])
+def _last(lines: Sequence[bytes], key: bytes) -> dict[str, Any]:
+    return next((_record(line) for line in reversed(lines) if key in line), {})
 
 
 def _record(line: bytes) -> dict[str, Any]:
