@@ -63,6 +63,7 @@ def test_a_model_learns_and_leaves_its_run_in_a_folder(
     assert re.search(r"step  1/60  loss \d\.\d+  [\d,]+ tokens/s", printed)
     names = {file.name for file in out.iterdir()}
     files = {"config.toml", "metrics.jsonl", "model.json", "tokenizer.json"}
+    files |= {"events.out.tfevents.000001", "status.json"}
     assert names == files | {"state.safetensors", "weights.safetensors"}
     records = lines_of((out / "metrics.jsonl").read_text())
     assert {1, 10, 20, 30, 40, 50, 60} <= {r["step"] for r in records if "loss" in r}

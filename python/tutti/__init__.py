@@ -39,6 +39,7 @@ __all__ = [
     "optim",
     "parse_duration",
     "record",
+    "runs",
     "trainer",
     "vault",
 ]
@@ -58,6 +59,7 @@ for _name in (
     "nn",
     "optim",
     "record",
+    "runs",
     "trainer",
 ):
     _LATER[_name] = _name

@@ -7,13 +7,13 @@ compiled, or a graph's text. docs/compiler.md walks a small model through it.
 import argparse
 import difflib
 import re
-import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tutti import _core
 from tutti._error import Error
+from tutti._script import Enough, run_until_enough
 
 __all__ = ["main"]
 
@@ -23,10 +23,6 @@ _UNUSED = "remove-unused"  # after which it is known what rounds keep for their 
 _AGAIN = "rematerialise"  # with a budget only
 
 
-class _Captured(BaseException):
-    """Ends a script when its trainer's step is known; not for `except Exception`."""
-
-
 def _step_of(script: Path, arguments: list[str]) -> _core.Graph:
     from tutti import trainer
 
@@ -34,14 +30,11 @@ def _step_of(script: Path, arguments: list[str]) -> _core.Graph:
 
     def capture(graph: _core.Graph) -> None:
         found.append(graph)
-        raise _Captured
+        raise Enough
 
     trainer.show_step = capture
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.parent))
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    except _Captured:
+    run_until_enough(script, arguments)
+    if found:
         return found[0]
     raise Error(f"{script} ended without making a tutti.Trainer", "invalid")
 

@@ -23,6 +23,7 @@ from tutti import _core
 from tutti._error import Error
 from tutti._mesh import check_mesh
 from tutti._recipe import refuse_while_loading, save_recipe
+from tutti._run_folder import RunFolder
 from tutti.config import from_dict
 from tutti.config import save as save_config
 from tutti.data import Data
@@ -239,15 +240,15 @@ class Trainer:
         validation data, if there are any."""
         first = self._core.rank == 0
         printer = _Printer(self.run.json, silent=not first)
-        metrics = self._metrics() if first else None
         try:
-            return self._fit(printer, metrics)
+            with RunFolder(self.run.out if first else None, self.steps_done) as folder:
+                if folder.path is not None:
+                    self._describe(folder.path)
+                return self._fit(printer, folder)
         finally:
             printer.end()
-            if metrics is not None:
-                metrics.close()
 
-    def _fit(self, printer: _Printer, metrics: TextIO | None) -> float | None:
+    def _fit(self, printer: _Printer, folder: RunFolder) -> float | None:
         plan = {key: value for key, value in self.plan.items() if key != "text"}
         printer.event("start", {"step": self.steps_done, **plan}, self._first_line())
         evaluated: float | None = None
@@ -256,17 +257,18 @@ class Trainer:
             if self._is_due(step):
                 words, text = self._core.progress(passing=False)
                 record = json.loads(text)
-                _note(metrics, record)
+                folder.note(record)
                 printer.event("step", record, words, passing=not last and step.step > 1)
             elif printer.is_due():
                 printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
                 evaluated = self._in_an_epoch(self.evaluate)
                 record = {"step": step.step, "validation_loss": evaluated}
-                _note(metrics, record)
+                folder.note(record)
                 words = f"step {step.step}  validation loss {evaluated:.4f}"
                 printer.event("evaluate", record, words)
             if self.run.out and _is_time(step.step, self.run.save_every, last):
+                folder.flush()  # a run that goes on from here has all records up to here
                 self._save_run()
                 printer.event("save", {"step": step.step, "folder": str(self.run.out)}, "")
         words = f"done after {self.steps_done} steps"
@@ -337,19 +339,15 @@ class Trainer:
     def _file(self, name: str) -> Path | None:
         return None if self.run.out is None else Path(self.run.out) / name
 
-    def _metrics(self) -> TextIO | None:
-        file = self._file("metrics.jsonl")
-        if file is None:
-            return None
-        _make_folder(file.parent)
+    def _describe(self, folder: Path) -> None:
+        """What the run is, and what it takes to use it."""
         try:
-            save_config(self.run, file.parent / "config.toml")
-            save_recipe(self._module, file.parent, self.run.context)
+            save_config(self.run, folder / "config.toml")
+            save_recipe(self._module, folder, self.run.context)
             if self.data.tokenizer is not None:
-                self.data.tokenizer.save(file.parent / "tokenizer.json")
-            return file.open("a" if self.steps_done else "w")
+                self.data.tokenizer.save(folder / "tokenizer.json")
         except OSError as error:
-            raise _not_written(file.parent, error) from None
+            raise _not_written(folder, error) from None
 
     def _save_run(self) -> None:
         state, weights = self._file("state.safetensors"), self._file("weights.safetensors")
@@ -470,12 +468,6 @@ def _validation_batches(data: Data, run: Run, atom: int) -> int:
 
 def _is_time(step: int, every: int, last: bool) -> bool:
     return last or (every > 0 and step % every == 0)
-
-
-def _note(metrics: TextIO | None, record: dict[str, Any]) -> None:
-    if metrics is not None:
-        metrics.write(json.dumps({"time": time.time(), **record}) + "\n")
-        metrics.flush()
 
 
 def _count(number: int) -> str:

@@ -2,15 +2,9 @@
 // are: python/tutti/generate.py.
 #include "cli/generate.h"
 
-#include <fmt/format.h>
-
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "cli/complain.h"
-#include "world/real/this_process.h"
+#include "cli/python_verb.h"
 
 namespace tutti::cli {
 namespace {
@@ -42,21 +36,10 @@ examples:
   tutti generate runs/a --prompt "Once" --prompt "Never" --temperature 0 --json
 )";
 
-// Python of its PATH, so that an environment that is active is used.
-constexpr const char* kPython = "python3";
-
 }  // namespace
 
 int generate(int argc, char** argv) {
-  std::vector<std::string> command{kPython, "-m", "tutti.generate"};
-  for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
-    if (std::string_view(word) == "--help" || std::string_view(word) == "-h") {
-      fmt::print("{}", kHelp);
-      return 0;
-    }
-    command.emplace_back(word);
-  }
-  return complain("generate", become(command));
+  return hand_over({.name = "generate", .module = "tutti.generate", .help = kHelp}, argc, argv);
 }
 
 }  // namespace tutti::cli

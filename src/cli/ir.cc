@@ -2,15 +2,9 @@
 // python/tutti/ir.py.
 #include "cli/ir.h"
 
-#include <fmt/format.h>
-
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "cli/complain.h"
-#include "world/real/this_process.h"
+#include "cli/python_verb.h"
 
 namespace tutti::cli {
 namespace {
@@ -43,20 +37,10 @@ examples:
   tutti ir step.ir --scratch=20MiB --after remove-unused --after rematerialise
 )";
 
-// Python of its PATH, so that an environment that is active is used.
-constexpr const char* kPython = "python3";
-
 }  // namespace
 
 int ir(int argc, char** argv) {
-  std::vector<std::string> command{kPython, "-m", "tutti.ir"};
-  if (argc > 1 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
-    fmt::print("{}", kHelp);
-    return 0;
-  }
-  for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1))
-    command.emplace_back(word);
-  return complain("ir", become(command));
+  return hand_over({.name = "ir", .module = "tutti.ir", .help = kHelp, .has_file = true}, argc, argv);
 }
 
 }  // namespace tutti::cli

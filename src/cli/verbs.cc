@@ -12,10 +12,13 @@
 #include "cli/jobs.h"
 #include "cli/join.h"
 #include "cli/keeper.h"
+#include "cli/plot.h"
 #include "cli/record.h"
 #include "cli/run.h"
+#include "cli/runs.h"
 #include "cli/sim.h"
 #include "cli/status.h"
+#include "cli/sweep.h"
 #include "cli/top.h"
 #include "cli/train.h"
 #include "cli/up.h"
@@ -61,6 +64,9 @@ int version(int, char**) {
 constexpr Verb kVerbs[] = {
     {"run", "start a gang of processes, or a job file, and end it as one", run},
     {"train", "train the model of a Python file or a program", train},
+    {"sweep", "train with every combination of some values, side by side", sweep},
+    {"runs", "show the runs in a folder, and in what they differ", runs},
+    {"plot", "draw what runs recorded, on the terminal or as a picture", plot},
     {"generate", "text from a model that was trained", generate},
     {"ir", "show what becomes of a model on its way to a program", ir},
     {"submit", "the same as a job of the cluster, without waiting for it", submit},

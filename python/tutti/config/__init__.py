@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,9 @@ __all__ = ["configure", "from_dict", "load", "parse", "save", "to_dict", "to_tom
 Config = TypeVar("Config")
 Presets = Mapping[str, Mapping[str, Any]]
 
+# Is shown what configure() is asked for before it reads the command line; for `tutti sweep`.
+show_keys: Callable[[type, Presets | None], None] | None = None
+
 
 def configure(kind: type[Config], *, presets: Presets | None = None) -> Config:
     """The configuration that the command line asks for.
@@ -41,6 +44,8 @@ def configure(kind: type[Config], *, presets: Presets | None = None) -> Config:
     (``--config``), other options. Ends the program with words when something is wrong, and after
     ``--help``.
     """
+    if show_keys is not None:
+        show_keys(kind, presets)
     program = Path(sys.argv[0]).name or "python"
     if any(word in ("--help", "-h") for word in sys.argv[1:]):
         print(help_text(kind, program, presets))
