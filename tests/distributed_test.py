@@ -106,8 +106,8 @@ def test_under_agents_it_is_a_job_with_the_same_bits(machine: Machine, text: Pat
     ("words", "error"),
     [
         (("--workers=4", "--mesh=dp=2"), "the mesh dp=2 is of 2 workers, not 4"),
-        (("--workers=2", "--mesh=dq=2"), "there is no axis 'dq'"),
-        (("--mesh=dp=2,fsdp=2",), "workers are arranged along one so far: fsdp=4"),
+        (("--workers=2", "--mesh=dq=2"), "nothing is split along dq"),
+        (("--mesh=dp=2,fsdp=2",), "and can along one axis so far: fsdp=4"),
         (("--workers=2", "--lanes=1"), "2 workers cannot share 1 lane: each takes one"),
         (("--workers=2", "--lanes=3"), "a batch of 16 samples cannot be dealt to 3 lanes"),
         (("--workers=2", "--atom=4"), "8 lanes of 2 samples each cannot be parted into atoms of 4"),
