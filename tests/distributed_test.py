@@ -1,6 +1,7 @@
 """Training by several workers: one script, any number of processes, the same bits."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,44 @@ def test_shards_are_saved_as_one_file_and_dealt_anew(text: Path, tmp_path: Path,
     assert rest[-1] == whole[-1]
 
 
+# Two orders of the same sums lead as far apart; docs/training.md.
+FAR = {"step": 0, "loss": 1e-5, "validation_loss": 1e-5, "norm": 1e-4}
+
+
+def check_close(events: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    for event, other in zip(events, others, strict=True):
+        for name in event.keys() - {"digest", "event"}:
+            assert event[name] == pytest.approx(other[name], rel=FAR[name]), name
+
+
+def test_axes_that_divide_products_give_the_same_bits_each_time(text: Path) -> None:
+    alone = outcome(train(text, *WIDE))
+    divided = outcome(train(text, *WIDE, "--mesh=tp=2"))
+    check_close(divided, alone)
+    assert divided[-1]["digest"] != alone[-1]["digest"]
+    for mesh in ("tp=2", "dp=2,tp=2", "tp=2,zero1=2", "fsdp=2,tp=2"):
+        assert outcome(train(text, *WIDE, f"--mesh={mesh}")) == divided, mesh
+    check_close(outcome(train(text, *WIDE, "--mesh=tp=2", "--rules=time=,vocab=")), alone)
+
+
+def test_axes_that_divide_products_stay_near_the_run_that_does_not(text: Path) -> None:
+    words = ("--steps=50", "--evaluate_every=10")
+    check_close(outcome(train(text, *words, "--mesh=tp=2")), outcome(train(text, *words)))
+
+
+def test_parts_of_products_are_saved_as_one_file_and_dealt_anew(text: Path, tmp_path: Path) -> None:
+    words = (*WIDE, "--optim.rate.end=4", f"--out={tmp_path / 'run'}")
+    whole = outcome(train(text, *WIDE, "--mesh=tp=2"))
+    outcome(train(text, *words, "--steps=2", "--mesh=dp=2,tp=2"))
+    (tmp_path / "run").rename(tmp_path / "kept")
+    for mesh, same in (("tp=2", True), ("fsdp=2,tp=2", True), ("dp=2", False)):
+        shutil.copytree(tmp_path / "kept", tmp_path / "run")
+        rest = outcome(train(text, *words, "--resume", f"--mesh={mesh}"))
+        check_close(rest[-2:], whole[-2:])
+        assert (rest[-1] == whole[-1]) == same, mesh
+        shutil.rmtree(tmp_path / "run")
+
+
 def test_a_run_is_saved_once_and_goes_on_with_another_number_of_workers(
     text: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +139,9 @@ def test_under_agents_it_is_a_job_with_the_same_bits(machine: Machine, text: Pat
     words = (ROOT / "examples/gpt.py", f"--text={text}", *OPTIONS)
     done = machine("train", "--cluster", *words, "--workers", "4", "--mesh", "dp=4")
     assert outcome(done) == alone
+    divided = outcome(train(text, "--mesh=tp=2"))
+    done = machine("train", "--cluster", *words, "--workers", "4", "--mesh", "dp=2,tp=2")
+    assert outcome(done) == divided
 
 
 @pytest.mark.parametrize(
@@ -108,6 +150,11 @@ def test_under_agents_it_is_a_job_with_the_same_bits(machine: Machine, text: Pat
         (("--workers=4", "--mesh=dp=2"), "the mesh dp=2 is of 2 workers, not 4"),
         (("--workers=2", "--mesh=dq=2"), "nothing is split along dq"),
         (("--mesh=dp=2,fsdp=2",), "and can along one axis so far: fsdp=4"),
+        (("--workers=3", "--mesh=dp=2,tp=2"), "the mesh dp=2,tp=2 is of 4 workers, not 3"),
+        (("--mesh=tp=4",), "heads=2 does not divide by the 4 ranks of tp; make it a multiple"),
+        (("--mesh=tp=2", "--context=9"), "time=9 does not divide by the 2 ranks of tp"),
+        (("--mesh=tp=2", "--rules=vocabulary=tp"), "no tensor has a dimension vocabulary"),
+        (("--mesh=tp=2", "--lanes=1", "--rules=vocab=pp"), "has no axis `pp`"),
         (("--workers=2", "--lanes=1"), "2 workers cannot share 1 lane: each takes one"),
         (("--workers=2", "--lanes=3"), "a batch of 16 samples cannot be dealt to 3 lanes"),
         (("--workers=2", "--atom=4"), "8 lanes of 2 samples each cannot be parted into atoms of 4"),

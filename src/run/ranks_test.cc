@@ -110,8 +110,7 @@ TEST_CASE("programs meet along any dimension, as the interpreter of all ranks ha
     REQUIRE_MESSAGE(expected.has_value(), expected.error().text());
     const auto results = executed(graph, mesh, given);
     for (size_t rank = 0; rank < 4; ++rank)
-      for (size_t i = 0; i < 2; ++i)
-        CHECK(results[rank][i].values == (*expected)[rank][i].values);
+      for (size_t i = 0; i < 2; ++i) CHECK(results[rank][i].values == (*expected)[rank][i].values);
   }
 }
 

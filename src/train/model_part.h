@@ -1,5 +1,5 @@
-// What a rank has of a model whose work several ranks divide: by the sharding pass, its graph of the
-// same samples, and of each parameter some places.
+// What a rank has of a model whose work several ranks divide: by the sharding pass, its graph of
+// the same samples, and of each parameter some places.
 #pragma once
 
 #include <functional>

@@ -26,7 +26,7 @@ struct StepOptions {
   uint32_t lanes = 1;     // that atoms are dealt to: how many workers there can be
   LaneRange own_lanes{};  // of this worker
   ShardingOptions sharding{};
-  ModelPlace place{};  // shards are of what the rank has there
+  ModelPlace place{};   // shards are of what the rank has there
   double max_norm = 0;  // gradients are scaled down to it; 0: never
   AdamWOptions adamw;   // its decay is for parameters that say so; others have none
 };

@@ -171,8 +171,7 @@ class Trainer {
   Result<void> deal_lanes();
   // Of a state what this worker keeps, piece by piece: bytes from its beginning, and which elements
   // of which tensor in files (layer by layer, if it is stacked) are there.
-  using PieceVisit =
-      std::function<void(size_t at, int64_t layer, int64_t first, int64_t elements)>;
+  using PieceVisit = std::function<void(size_t at, int64_t layer, int64_t first, int64_t elements)>;
   void each_piece(size_t parameter, bool of_moments, const PieceVisit& visit) const;
   int64_t rounds_of(int64_t batches) const;
   Result<std::optional<std::string>> told_by_all(std::optional<std::string> culprit);

@@ -90,8 +90,8 @@ Result<Bytes> Trainer::whole(size_t parameter, const std::string& name, bool of_
   if (part.local == part.whole) return own;
   const ShardMesh& mesh = options_.step.place.mesh;
   const auto all = std::make_unique<std::byte[]>(own.size() * static_cast<size_t>(mesh.ranks()));
-  TRY_DO(host_.workers->gather_parts(
-      own, {all.get(), own.size() * static_cast<size_t>(mesh.ranks())}));
+  TRY_DO(host_.workers->gather_parts(own,
+                                     {all.get(), own.size() * static_cast<size_t>(mesh.ranks())}));
   auto joined = std::make_unique<std::byte[]>(static_cast<size_t>(part.whole.bytes()));
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const std::byte* from = all.get() + own.size() * static_cast<size_t>(rank);

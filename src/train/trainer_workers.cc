@@ -20,10 +20,9 @@ std::string text_of(const TrainerOptions& options) {
   const auto& [step, schedule] = std::tie(options.step, options.schedule);
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", step.atoms, step.lanes,
                      static_cast<int>(step.sharding.what), options.mesh, options.rules,
-                     step.max_norm, step.adamw.beta1,
-                     step.adamw.beta2, step.adamw.epsilon, step.adamw.decay, schedule.rate,
-                     schedule.least, schedule.warm_up, schedule.end,
-                     static_cast<int>(schedule.decline), options.seed);
+                     step.max_norm, step.adamw.beta1, step.adamw.beta2, step.adamw.epsilon,
+                     step.adamw.decay, schedule.rate, schedule.least, schedule.warm_up,
+                     schedule.end, static_cast<int>(schedule.decline), options.seed);
 }
 
 }  // namespace
@@ -85,8 +84,8 @@ Result<void> Trainer::meet() {
                   "the workers' states are of different steps, and nobody has the shards of those "
                   "that are behind: go on from the run's last file (resume)");
   const auto ranks = mesh_.with_same_part(workers.rank());
-  return take_state_of(*std::ranges::find(
-      ranks, newest, [&](uint32_t rank) { return steps[rank]; }));
+  return take_state_of(
+      *std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; }));
 }
 
 // What all have whole is compared with all, and the rest with those of the same part. Of shards
@@ -95,8 +94,8 @@ Result<void> Trainer::compare_weights() {
   Hasher whole;
   Hasher part;
   for (size_t i = 0; i < own_.size(); ++i)
-    for (const std::string& name : {own_[i].name, first_moment_name(own_[i].name),
-                                    second_moment_name(own_[i].name)})
+    for (const std::string& name :
+         {own_[i].name, first_moment_name(own_[i].name), second_moment_name(own_[i].name)})
       if (type_of(own_[i], name != own_[i].name) == own_[i].type)
         (own_[i].type == model_.parameters[i].type ? whole : part)
             .update(Bytes(state(name), static_cast<size_t>(own_[i].type.bytes())));

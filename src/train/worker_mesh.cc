@@ -31,10 +31,11 @@ Result<WorkerMesh> WorkerMesh::make(std::string_view mesh, std::string_view rule
     if (!shares_data(axis.name)) {
       others.push_back(axis);
     } else if (made.data_workers() > 1 && axis.size > 1 && axis.name != made.data_) {
-      return fail(Code::unsupported,
-                  "mesh {}: workers share the data along {} and along {}, and can along one axis so "
-                  "far: {}={}",
-                  mesh, made.data_, axis.name, axis.name, made.data_workers() * axis.size);
+      return fail(
+          Code::unsupported,
+          "mesh {}: workers share the data along {} and along {}, and can along one axis so "
+          "far: {}={}",
+          mesh, made.data_, axis.name, axis.name, made.data_workers() * axis.size);
     } else if (made.data_workers() == 1) {
       made.data_ = axis.name;
     }

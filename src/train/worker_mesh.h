@@ -1,5 +1,6 @@
-// How the workers that train one model are arranged: along one axis of a mesh they share the samples
-// of a step, along all others the work on each sample, which rules divide (compile/shard/rules.h).
+// How the workers that train one model are arranged: along one axis of a mesh they share the
+// samples of a step, along all others the work on each sample, which rules divide
+// (compile/shard/rules.h).
 //
 // A value without any reach.
 #pragma once
@@ -19,8 +20,7 @@ class WorkerMesh {
   WorkerMesh() = default;  // one worker
   // "dp=2,tp=2" of so many workers, who all share the data if it is not said; and rules before
   // those that axes bring by their names.
-  static Result<WorkerMesh> make(std::string_view mesh, std::string_view rules,
-                                 uint32_t workers);
+  static Result<WorkerMesh> make(std::string_view mesh, std::string_view rules, uint32_t workers);
 
   // Whose samples are whose, and what each keeps of the model.
   uint32_t data_workers() const { return static_cast<uint32_t>(all_.size_of(data_)); }

@@ -112,11 +112,11 @@ Result<void> Workers::add_up(std::vector<double>& numbers) {
   if (same_part_ == nullptr) return {};
   auto* data = reinterpret_cast<std::byte*>(numbers.data());
   return same_part_->run({.kind = CallKind::all_reduce,
-                               .type = DType::f64,
-                               .elements = numbers.size(),
-                               .input = data,
-                               .output = data,
-                               .site = "trainer"});
+                          .type = DType::f64,
+                          .elements = numbers.size(),
+                          .input = data,
+                          .output = data,
+                          .site = "trainer"});
 }
 
 Result<void> Workers::gather_shards(Bytes own, MutableBytes all) {

@@ -124,8 +124,8 @@ void FrameLowering::part_collectives() {
   };
   // What is copied for a collective, or of what it made, moves with it.
   const auto copies = [&](const Instruction& one, const TensorRef& from, const TensorRef& to) {
-    return one.kernel == Kernel::loops && loops_.is_copy(one.loops) &&
-           from.buffer == to.buffer && from.offset == to.offset;
+    return one.kernel == Kernel::loops && loops_.is_copy(one.loops) && from.buffer == to.buffer &&
+           from.offset == to.offset;
   };
   // Begun earlier.
   std::vector<Instruction> early;
@@ -139,8 +139,7 @@ void FrameLowering::part_collectives() {
                        instructions_[i + 1].kernel == Kernel::collective_start &&
                        copies(one, one.results[0], instructions_[i + 1].operands[0]);
     if (starts || packs)
-      while (place > 0 &&
-             !(starts && early[place - 1].kernel == Kernel::collective_start) &&
+      while (place > 0 && !(starts && early[place - 1].kernel == Kernel::collective_start) &&
              !collide(before[place - 1], its))
         --place;
     early.insert(early.begin() + static_cast<ptrdiff_t>(place), std::move(one));

@@ -99,7 +99,8 @@ class RandomGraph {
       case RandomKind::rotate:
         return b_.concat({b_.slice(x, dim, size / 2, size / 2), b_.slice(x, dim, 0, size / 2)},
                          dim);
-      case RandomKind::window: return b_.pad(b_.slice(x, dim, size / 2, size / 2), dim, size / 2, 0);
+      case RandomKind::window:
+        return b_.pad(b_.slice(x, dim, size / 2, size / 2), dim, size / 2, 0);
       case RandomKind::merge: return merged(x);
       case RandomKind::rename: {
         const Tensor other = b_.unary(OpKind::tanh, b_.rename(x, dim, "r"));

@@ -59,8 +59,8 @@ Graph graph_of_rank(const Graph& sharded, const ShardMesh& mesh, int64_t rank) {
     Node its = op;
     if (op.kind == OpKind::own_slice)
       its.attributes.set(kOwnIndex, mesh.coordinate(rank, collective_axis(op)));
-    rewrite.copy(
-        its, rewritten_body(op, [&](const Graph& body) { return graph_of_rank(body, mesh, rank); }));
+    rewrite.copy(its, rewritten_body(
+                          op, [&](const Graph& body) { return graph_of_rank(body, mesh, rank); }));
   }
   return std::move(rewrite).finish();
 }
