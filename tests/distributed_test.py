@@ -1,16 +1,19 @@
 """Training by several workers: one script, any number of processes, the same bits."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_tools import Machine
 from fabric_tools import ENVIRONMENT
-from run_tools import PATIENCE_S, ROOT, TUTTI
+from run_tools import PATIENCE_S, ROOT, TUTTI, Marked
 
 # Small enough that a step takes a millisecond.
 OPTIONS = (
@@ -142,6 +145,43 @@ def test_under_agents_it_is_a_job_with_the_same_bits(machine: Machine, text: Pat
     divided = outcome(train(text, "--mesh=tp=2"))
     done = machine("train", "--cluster", *words, "--workers", "4", "--mesh", "dp=2,tp=2")
     assert outcome(done) == divided
+
+
+def test_a_worker_that_is_killed_is_replaced_and_no_step_is_lost(
+    gang: Marked, text: Path, tmp_path: Path
+) -> None:
+    words = [*OPTIONS, "--model.width=64", "--lanes=2", "--steps=800", "--evaluate_every=0"]
+    words = [str(ROOT / "examples/gpt.py"), f"--text={text}", *words, "--mesh=dp=2,tp=2"]
+    undisturbed = outcome(train(text, *words[2:]))
+    job = tmp_path / "gpt.toml"
+    job.write_text(f"""
+name = "gpt"
+[gang.worker]
+count = 4
+command = {json.dumps([sys.executable, *words])}
+strategy = "one_for_one"
+spares = 1
+preload = ["tutti"]
+restarts = {{ killed = 1000, delay = "0s" }}
+""")
+    environment = ENVIRONMENT | PATH | gang.environment
+    environment |= {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"], "TUTTI_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        [TUTTI, "run", job], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:  # fmt: skip
+        killed = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while running.poll() is None and killed < 2 and time.monotonic() < deadline:
+            time.sleep(0.5)
+            workers = [line for line in gang.living() if "gpt.py" in line]
+            if len(workers) >= 4:
+                os.kill(int(workers[killed].split()[0]), signal.SIGKILL)
+                killed += 1
+        output, _ = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, output
+    assert killed >= 1, output
+    assert f'"digest": "{undisturbed[-1]["digest"]}"' in output, output
 
 
 @pytest.mark.parametrize(

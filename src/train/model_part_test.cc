@@ -45,7 +45,8 @@ TEST_CASE("a rank's part of a model is given all data, and its weights lie as ru
   REQUIRE_MESSAGE(part.has_value(), part.error().text());
   for (const Input& input : part->graph.inputs)
     if (input.role == InputRole::data)
-      CHECK(part->graph.type(input.value) == model.graph.type(model.graph.input(input.name)->value));
+      CHECK(part->graph.type(input.value) ==
+            model.graph.type(model.graph.input(input.name)->value));
   const std::vector<Parameter> own = part->own(model);
   int64_t smaller = 0;
   for (size_t i = 0; i < own.size(); ++i) smaller += own[i].type != model.parameters[i].type;
