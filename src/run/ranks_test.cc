@@ -117,11 +117,7 @@ TEST_CASE("programs meet along any dimension, as the interpreter of all ranks ha
 TEST_CASE("programs of graphs at random on meshes at random are what the interpreter has") {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
-    const bool sums = seed % 2 == 0;
-    const Graph graph = RandomGraph(seed, sums).build();
-    Chance chance(seed + 1'000'000);
-    const ShardMesh mesh = random_mesh(chance);
-    const ShardRules rules = random_rules(chance, mesh);
+    const auto [graph, mesh, rules] = random_case(seed, seed % 2 == 0);
     CAPTURE(mesh.text());
     CAPTURE(rules_text(rules));
     check_executed(graph, mesh, rules, inputs_of(graph, seed));
@@ -130,14 +126,7 @@ TEST_CASE("programs of graphs at random on meshes at random are what the interpr
 
 TEST_CASE("a step of a small GPT on ranks is what the interpreter has") {
   const Graph step = step_of(FusedGpt({.layers = 2}).model());
-  auto inputs = inputs_of(step);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string& name = step.inputs[i].name;
-    if (name.starts_with("second/"))
-      for (double& value : inputs[i].values) value = value * value + 0.1;
-    if (name == "step") inputs[i].values = {2};
-    if (name == "rate") inputs[i].values = {0.125};
-  }
+  const auto inputs = step_inputs(step);
   for (const char* text : {"tp=2", "dp=2,tp=2", "fsdp=2,tp=2", "tp=4"}) {
     CAPTURE(text);
     const ShardMesh mesh = mesh_of(text);

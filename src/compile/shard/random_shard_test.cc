@@ -8,10 +8,7 @@ namespace {
 // Gives how often ranks met.
 std::map<std::string, int> check(uint64_t seed, bool sums) {
   CAPTURE(seed);
-  const Graph graph = RandomGraph(seed, sums).build();
-  Chance chance(seed + 1'000'000);
-  const ShardMesh mesh = random_mesh(chance);
-  const ShardRules rules = random_rules(chance, mesh);
+  const auto [graph, mesh, rules] = random_case(seed, sums);
   CAPTURE(mesh.text());
   CAPTURE(rules_text(rules));
   const ShardedGraph made = sharded(graph, mesh, rules);

@@ -182,4 +182,18 @@ inline ShardRules random_rules(Chance& chance, const ShardMesh& mesh) {
   return rules;
 }
 
+struct RandomCase {
+  Graph graph;
+  ShardMesh mesh;
+  ShardRules rules;
+};
+
+inline RandomCase random_case(uint64_t seed, bool sums) {
+  RandomCase its{.graph = RandomGraph(seed, sums).build(), .mesh = {}, .rules = {}};
+  Chance chance(seed + 1'000'000);
+  its.mesh = random_mesh(chance);
+  its.rules = random_rules(chance, its.mesh);
+  return its;
+}
+
 }  // namespace tutti

@@ -9,19 +9,6 @@ namespace {
 
 using Counts = std::map<std::string, int>;
 
-// Second moments are squares, and it is the second step.
-std::vector<Array> step_inputs(const Graph& step) {
-  auto inputs = inputs_of(step);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string& name = step.inputs[i].name;
-    if (name.starts_with("second/"))
-      for (double& value : inputs[i].values) value = value * value + 0.1;
-    if (name == "step") inputs[i].values = {2};
-    if (name == "rate") inputs[i].values = {0.125};
-  }
-  return inputs;
-}
-
 void check_step(const Graph& step, const ShardMesh& mesh, const ShardRules& rules,
                 double tolerance) {
   CAPTURE(mesh.text());
