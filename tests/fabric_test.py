@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tutti
-from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT, lines_of, ranks
+from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT, example, lines_of, ranks
 from run_tools import PATIENCE_S, TUTTI, Marked
 from run_tools import tutti as run_tutti
 
@@ -300,10 +300,6 @@ def test_vault_tensors_keep_their_names_types_and_shapes() -> None:
     with pytest.raises(tutti.Error, match=r"as i32 \[3, 4\], not f32 \[12\]"):
         tutti.vault.tensor(fabric, "table", (12,), "f32")
     assert np.shares_memory(array, again)
-
-
-def example(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]
 
 
 def test_a_tuning_is_kept_for_the_next_program_and_measured_anew_when_it_is_damaged(

@@ -76,3 +76,7 @@ def ranks(count: int, script: str, *words: str) -> subprocess.CompletedProcess[s
 def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
+
+
+def example(*words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]

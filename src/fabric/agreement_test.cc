@@ -182,6 +182,41 @@ TEST_CASE("who waits for a group hears what the others wait for, and may ask aga
   });
 }
 
+TEST_CASE("a group that some make before a call and others after it is told with both places") {
+  on_ranks(3, [](Fabric& fabric) {
+    for (int round = 0; round < 2; ++round) {
+      const auto make = [&] { return fabric.group({0, 1, 2}, "late", "train.py:41"); };
+      const auto call = [&] {
+        return fabric.world()->run({.kind = CallKind::barrier, .site = "odd.py:7"});
+      };
+      const auto told = [&](const auto& done) {
+        REQUIRE(!done.has_value());
+        CHECK(done.error().code() == Code::invalid);
+        CHECK(done.error().text().contains("for group late of ranks 0, 1, 2 at train.py:41"));
+        CHECK(done.error().text().contains("rank 1 calls barrier at odd.py:7, of group world"));
+      };
+      if (fabric.rank() == 1) told(call());
+      told(make());
+      REQUIRE(fabric.join(60s).has_value());
+      CHECK(make().has_value());
+      CHECK(call().has_value());
+    }
+  });
+}
+
+TEST_CASE("a call that is only looked after for a while may come before a group, or after it") {
+  on_ranks(2, [](Fabric& fabric) {
+    const auto make = [&] { return fabric.group({0, 1}, "pair").has_value(); };
+    if (fabric.rank() == 0) CHECK(make());
+    auto barrier = *fabric.world()->start({});
+    if (fabric.rank() == 1) {
+      CHECK(fabric.world()->wait(*barrier, 300ms).error().code() == Code::deadline);
+      CHECK(make());
+    }
+    CHECK(fabric.world()->wait(*barrier).has_value());
+  });
+}
+
 TEST_CASE("all may join again in an epoch that goes on, also after they disagreed") {
   on_ranks(3, [](Fabric& fabric) {
     std::vector<float> data(50'000, 1);

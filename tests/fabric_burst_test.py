@@ -1,0 +1,63 @@
+"""Workers that are killed in bursts, and their successors while they start."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from fabric_tools import ENVIRONMENT, ROOT, example
+from run_tools import PATIENCE_S, TUTTI, Marked
+from run_tools import tutti as run_tutti
+
+STEPS = "400"
+BURSTS = 12
+LONGEST_PAUSE_S = 0.3
+APART_S = 0.003  # kills of one burst
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> set[str]:
+    done = run_tutti("--local", "-n", "4", "--", *example("--steps", STEPS), env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return digests_of(done.stdout)
+
+
+def digests_of(output: str) -> set[str]:
+    return set(re.findall(r"digest (\w+)", output))
+
+
+def kill_bursts(gang: Marked, running: subprocess.Popen[str], chance: random.Random) -> int:
+    killed = 0
+    for _ in range(BURSTS):
+        time.sleep(chance.uniform(0, LONGEST_PAUSE_S))
+        # Ranks and spares, also those that have not begun to work yet.
+        living = [int(line.split()[0]) for line in gang.living() if "mlp_numpy" in line]
+        for pid in chance.sample(living, min(len(living), chance.randint(1, 3))):
+            if running.poll() is not None:
+                return killed
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+            time.sleep(chance.uniform(0, APART_S))
+    return killed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_example_loses_no_step_in_bursts_of_kills(
+    gang: Marked, tmp_path: Path, undisturbed: set[str], seed: int
+) -> None:
+    job = (ROOT / "examples/jobs/mlp.toml").read_text().replace("spares = 1", "spares = 2")
+    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", STEPS)))
+    (tmp_path / "mlp.toml").write_text(job.replace("'", '"'))
+    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        [TUTTI, "run", tmp_path / "mlp.toml"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as running:  # fmt: skip
+        killed = kill_bursts(gang, running, random.Random(seed))
+        output, _ = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0 and killed > BURSTS / 2, output
+    assert digests_of(output) == undisturbed, output
