@@ -84,6 +84,32 @@ print("well")
     assert lines_of(ranks(3, script)) == [f"[{rank}] well" for rank in range(3)]
 
 
+def test_what_a_call_works_on_is_kept_until_it_is_over_and_then_let_go() -> None:
+    script = """
+import weakref
+def call(array):
+    world.all_reduce(array, wait=False)
+def bucket(array):
+    world.buckets([array]).ready(0)
+for begin in (call, bucket):
+    for make in (lambda: np.ones(70000, np.float32), lambda: fabric.zeros(70000)):
+        if rank == 1:
+            fabric.await_notice(0)
+        array = make()
+        kept = weakref.ref(array)
+        begin(array)
+        del array
+        if rank == 0:
+            assert kept() is not None, (begin, "gone")
+            fabric.notify(1)
+        for _ in range(2):  # what is over is let go by the next call
+            world.barrier()
+        assert kept() is None, (begin, "kept")
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
 def test_ranks_that_do_not_agree_are_told_what_differs_and_join_again() -> None:
     script = """
 def told(call, *words):
