@@ -1,5 +1,6 @@
 """Workers that are killed in bursts, and their successors while they start."""
 
+import contextlib
 import os
 import random
 import re
@@ -39,8 +40,9 @@ def kill_bursts(gang: Marked, running: subprocess.Popen[str], chance: random.Ran
         for pid in chance.sample(living, min(len(living), chance.randint(1, 3))):
             if running.poll() is not None:
                 return killed
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+            with contextlib.suppress(ProcessLookupError):  # it had been told to end
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
             time.sleep(chance.uniform(0, APART_S))
     return killed
 

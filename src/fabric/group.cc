@@ -52,7 +52,7 @@ class Group::Meeting final : public Pending {
   explicit Meeting(Group& group) : group_(group) {}
   Result<bool> advance() override {
     auto found = group_.find_members();
-    if (found && !*found && crosses_for_long()) found = fail(group_.give_up_crossed(*crossing_));
+    if (found && !*found && crosses_for_long()) return fail(group_.give_up_crossed(*crossing_));
     if (!found || *found) group_.own().met.store(1);
     return found;
   }
@@ -127,30 +127,29 @@ void Group::ring_all() {
   for (const uint32_t member : local_) fabric_.ring(members_[member].slot);
 }
 
-Result<bool> Group::find_members() {
-  const Member* gave_up = nullptr;  // looked for first: whoever did so later had found all
-  for (const uint32_t index : local_) {
-    const Member& member = members_[index];
-    if (index != index_ && member.board != nullptr && member.board->failed.load() != 0 &&
-        member.board->key.load() == key_)
-      gave_up = &member;
+Result<void> Group::look_for(Member& member) {
+  for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
+    const uint64_t key = group.key.load(std::memory_order_acquire);
+    if (key == 0) break;  // they are taken in order
+    if (key != key_) continue;
+    const uint64_t identity = group.identity.load();
+    if (identity != identity_ && group.key.load() == key_) return fail(disagreement(member));
+    if (identity == identity_) member.board = &group;
+    break;
   }
+  return {};
+}
+
+Result<bool> Group::find_members() {
   bool all = true;
   for (const uint32_t index : local_) {
     Member& member = members_[index];
-    if (member.board != nullptr) continue;
-    for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
-      const uint64_t key = group.key.load(std::memory_order_acquire);
-      if (key == 0) break;  // they are taken in order
-      if (key != key_) continue;
-      const uint64_t identity = group.identity.load();
-      if (identity != identity_ && group.key.load() == key_) return fail(disagreement(member));
-      if (identity == identity_) member.board = &group;
-      break;
-    }
+    if (member.board == nullptr) TRY_DO(look_for(member));
+    if (member.board != nullptr && member.board->met.load() == kMetNobody &&
+        member.board->key.load() == key_)
+      return fail(told_by(member));
     all = all && member.board != nullptr;
   }
-  if (!all && gave_up != nullptr) return fail(told_by(*gave_up));
   if (all) fabric_.flight_.made_group(place_);
   if (all && !std::exchange(adopted_, true)) {
     TuningWords words;
@@ -192,7 +191,9 @@ Error Group::give_up_crossed(const Crossing& crossing) {
                           rank_of(index_), own().asked, member.rank,
                           describe(*theirs, other.tick_ + 1, board), other.name_));
   (void)other.give_up(error, crossing.call);
-  return give_up(std::move(error), 1);
+  error = give_up(std::move(error), 1);
+  own().met.store(kMetNobody);
+  return error;
 }
 
 Error Group::told_by(const Member& member) const {

@@ -170,6 +170,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Task<Result<void>> meet(World& world);
   bool is_of(const std::vector<uint32_t>& ranks, const std::string& name) const;
   Result<bool> find_members();
+  Result<void> look_for(Member& member);
   Error disagreement(const Member& member);
   // A member that does not come, since it waits for us in a call of another group, which we have
   // not begun, and cannot as long as we wait for it here.
