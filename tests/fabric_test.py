@@ -87,6 +87,7 @@ print("well")
 def test_what_a_call_works_on_is_kept_until_it_is_over_and_then_let_go() -> None:
     script = """
 import weakref
+alone = fabric.group([rank])
 def call(array):
     world.all_reduce(array, wait=False)
 def bucket(array):
@@ -99,11 +100,12 @@ for begin in (call, bucket):
         kept = weakref.ref(array)
         begin(array)
         del array
+        alone.barrier()  # a call lets go of what is over
         if rank == 0:
             assert kept() is not None, (begin, "gone")
             fabric.notify(1)
-        for _ in range(2):  # what is over is let go by the next call
-            world.barrier()
+        world.barrier()
+        alone.barrier()
         assert kept() is None, (begin, "kept")
 print("well")
 """
@@ -129,6 +131,26 @@ def share():
     out = shared if rank else fabric.empty(100000)
     fabric.world.all_reduce(np.ones(100000, np.float32), out=out, shared=True)
 told(share, "do not give the same memory for a shared output")
+def late():
+    if rank == 1: fabric.world.barrier()
+    fabric.group([0, 1], "late")
+told(late, "for group late of ranks 0, 1 at <string>:", "rank 1 calls barrier at <string>:")
+from tutti.fabric import Layout, Mesh, plan
+mesh = Mesh({"x": 2})
+rows = Layout((4, 6), mesh, {0: "x"})
+move = plan(rows, Layout((4, 6), mesh, {1: "x"}) if rank else Layout((4, 6), mesh))
+words = "reshard of 1 tensors by plan"
+told(lambda: fabric.world.reshard(np.ones((2, 6), np.float32), move), words)
+if rank == 1:
+    fabric.await_notice(0)
+else:
+    try:
+        fabric.rejoin(0.1)
+        raise SystemExit("alone")
+    except tutti.fabric.TimedOut as late:
+        assert "rank 1 (which has not asked for it)" in str(late), late
+    fabric.notify(1)
+fabric.rejoin()
 assert fabric.world.all_reduce(np.ones(3, np.float32))[0] == size
 assert fabric.group([0, 1]).all_reduce(np.ones(3, np.float32))[0] == size
 print("well")

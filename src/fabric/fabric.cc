@@ -132,9 +132,10 @@ class Fabric::Joining final : public Pending {
     std::vector<uint32_t> ranks;
     for (uint32_t rank = 0; rank < looked_.size(); ++rank)
       if (tutti_control_is_dead(&dead, fabric_.process_of(rank)) != 0) ranks.push_back(rank);
-    const std::string whom = ranks.empty() ? "whoever was lost"
-                                           : fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
-                                                         fmt::join(ranks, ", "));
+    const std::string whom =
+        ranks.empty()
+            ? "whoever was lost"
+            : fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
     return fmt::format(
         "the next epoch, which begins when {} can be started again; `tutti ps` shows what keeps it",
         whom);

@@ -203,7 +203,7 @@ class Fabric {
   std::map<uint64_t, std::shared_ptr<Group>> unmet_;  // whose others had not come in time, likewise
   uint32_t worlds_ = 0;                               // made in this epoch
   std::vector<std::weak_ptr<Group>> groups_;          // by their place on our board
-  uint64_t letters_ = 0;  // shown so far
+  uint64_t letters_ = 0;                              // shown so far
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;
   Tuning tuning_;         // of groups that are made

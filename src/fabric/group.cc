@@ -18,6 +18,8 @@ constexpr uint64_t kMeasureBytes = 1 << 20;
 // Who makes a group while another waits in a call for it is wrong, unless that one only looks, with
 // a short deadline, and makes the group then.
 constexpr Duration kCrossingPatience = 1s;
+// Whoever sleeps again after so long has gone on waiting: Python looks for Ctrl-C meanwhile.
+constexpr Duration kLongestAwake = 200ms;
 
 // Ranks of a group in words, at most.
 constexpr size_t kShownRanks = 16;
@@ -63,16 +65,19 @@ class Group::Meeting final : public Pending {
 
  private:
   bool crosses_for_long() {
+    const auto crossing = group_.find_crossing();
+    if (!crossing) return false;
     const Instant now = group_.parking().now();
-    auto crossing = group_.find_crossing();
-    if (!crossing || crossing != crossing_) since_ = now;
-    crossing_ = std::move(crossing);
-    return crossing_ && now - since_ >= kCrossingPatience;
+    if (crossing != crossing_ || now - seen_ > kLongestAwake) since_ = now;
+    crossing_ = crossing;
+    seen_ = now;
+    return now - since_ >= kCrossingPatience;
   }
 
   Group& group_;
   std::optional<Crossing> crossing_;
   Instant since_ = kNever;
+  Instant seen_ = kNever;
 };
 
 Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key)
@@ -388,8 +393,7 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
         member.board->key.load(std::memory_order_acquire) == key_) {
       const uint32_t left = member.board->failed_left;
       if (left != kNobodyLeft) fabric_.heard_left(left);
-      broken_ = left != kNobodyLeft ? left_error(left)
-                                    : told_by(member);
+      broken_ = left != kNobodyLeft ? left_error(left) : told_by(member);
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();
