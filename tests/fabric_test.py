@@ -141,18 +141,27 @@ rows = Layout((4, 6), mesh, {0: "x"})
 move = plan(rows, Layout((4, 6), mesh, {1: "x"}) if rank else Layout((4, 6), mesh))
 words = "reshard of 1 tensors by plan"
 told(lambda: fabric.world.reshard(np.ones((2, 6), np.float32), move), words)
-if rank == 1:
-    fabric.await_notice(0)
-else:
+assert fabric.world.all_reduce(np.ones(3, np.float32))[0] == size
+assert fabric.group([0, 1]).all_reduce(np.ones(3, np.float32))[0] == size
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
+def test_who_rejoins_in_vain_is_told_for_whom(tmp_path: Path) -> None:
+    script = f"""
+file = {str(tmp_path / "told")!r}
+if rank == 0:
     try:
         fabric.rejoin(0.1)
         raise SystemExit("alone")
     except tutti.fabric.TimedOut as late:
-        assert "rank 1 (which has not asked for it)" in str(late), late
-    fabric.notify(1)
+        assert "rank 1 (which has not asked for it); `tutti stuck JOB` shows" in str(late), late
+    open(file, "w").close()
+while not os.path.exists(file):
+    time.sleep(0.01)
 fabric.rejoin()
-assert fabric.world.all_reduce(np.ones(3, np.float32))[0] == size
-assert fabric.group([0, 1]).all_reduce(np.ones(3, np.float32))[0] == size
+fabric.world.barrier()
 print("well")
 """
     assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
