@@ -3,15 +3,14 @@
 import contextlib
 import os
 import random
-import re
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from fabric_tools import ENVIRONMENT, ROOT, example
-from run_tools import PATIENCE_S, TUTTI, Marked
+from fabric_tools import ENVIRONMENT, digests_of, example, start_example
+from run_tools import PATIENCE_S, Marked
 from run_tools import tutti as run_tutti
 
 STEPS = "400"
@@ -25,10 +24,6 @@ def undisturbed() -> set[str]:
     done = run_tutti("--local", "-n", "4", "--", *example("--steps", STEPS), env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return digests_of(done.stdout)
-
-
-def digests_of(output: str) -> set[str]:
-    return set(re.findall(r"digest (\w+)", output))
 
 
 def kill_bursts(gang: Marked, running: subprocess.Popen[str], chance: random.Random) -> int:
@@ -51,14 +46,7 @@ def kill_bursts(gang: Marked, running: subprocess.Popen[str], chance: random.Ran
 def test_the_example_loses_no_step_in_bursts_of_kills(
     gang: Marked, tmp_path: Path, undisturbed: set[str], seed: int
 ) -> None:
-    job = (ROOT / "examples/jobs/mlp.toml").read_text().replace("spares = 1", "spares = 2")
-    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", STEPS)))
-    (tmp_path / "mlp.toml").write_text(job.replace("'", '"'))
-    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        [TUTTI, "run", tmp_path / "mlp.toml"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as running:  # fmt: skip
+    with start_example(gang, tmp_path, STEPS, spares=2) as running:
         killed = kill_bursts(gang, running, random.Random(seed))
         output, _ = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0 and killed > BURSTS / 2, output

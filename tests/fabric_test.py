@@ -11,8 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tutti
-from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT, example, lines_of, ranks
-from run_tools import PATIENCE_S, TUTTI, Marked
+from fabric_tools import (
+    ENVIRONMENT,
+    EVERY_COLLECTIVE,
+    PRELUDE,
+    digests_of,
+    example,
+    lines_of,
+    ranks,
+    start_example,
+)
+from run_tools import PATIENCE_S, Marked
 from run_tools import tutti as run_tutti
 
 
@@ -401,24 +410,13 @@ def test_a_word_that_is_no_way_to_tune_is_refused() -> None:
     assert words in done.stderr
 
 
-def digests_of(output: str) -> set[str]:
-    return set(re.findall(r"digest (\w+)", output))
-
-
 def test_the_example_loses_no_step_when_workers_are_killed(gang: Marked, tmp_path: Path) -> None:
     """Keeper, epochs, control pages, fabric, vault and commit, all at once."""
     steps = "800"
     undisturbed = run_tutti("--local", "-n", "4", "--", *example("--steps", steps), env=ENVIRONMENT)
     expected = digests_of(undisturbed.stdout)
     assert undisturbed.returncode == 0 and len(expected) == 1
-    job = (ROOT / "examples/jobs/mlp.toml").read_text()
-    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", steps)))
-    (tmp_path / "mlp.toml").write_text(job.replace("'", '"'))
-    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        [TUTTI, "run", tmp_path / "mlp.toml"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as running:  # fmt: skip
+    with start_example(gang, tmp_path, steps) as running:
         killed = 0
         deadline = time.monotonic() + PATIENCE_S
         while running.poll() is None and killed < 6 and time.monotonic() < deadline:
