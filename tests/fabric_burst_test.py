@@ -13,7 +13,7 @@ from fabric_tools import ENVIRONMENT, digests_of, example, start_example
 from run_tools import PATIENCE_S, Marked
 from run_tools import tutti as run_tutti
 
-STEPS = "400"
+STEPS = "2000"
 BURSTS = 12
 LONGEST_PAUSE_S = 0.3
 APART_S = 0.003  # kills of one burst
@@ -49,5 +49,5 @@ def test_the_example_loses_no_step_in_bursts_of_kills(
     with start_example(gang, tmp_path, STEPS, spares=2) as running:
         killed = kill_bursts(gang, running, random.Random(seed))
         output, _ = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode == 0 and killed > BURSTS / 2, output
+    assert running.returncode == 0 and killed > 0, output
     assert digests_of(output) == undisturbed, output
