@@ -179,7 +179,7 @@ std::optional<Group::Crossing> Group::find_crossing() const {
     const uint32_t tick = other->tick_ + 1;  // nobody is further
     const BoardCall& call = theirs.calls[tick & 1];
     if (call.tick.load(std::memory_order_acquire) == tick && call.call > other->calls_)
-      return Crossing{.member = index, .group = other, .call = call.call};
+      return Crossing{.member = index, .group = other, .theirs = &theirs, .call = call.call};
   }
   return {};
 }
@@ -188,13 +188,11 @@ Error Group::give_up_crossed(const Crossing& crossing) {
   const Member& member = members_[crossing.member];
   Group& other = *crossing.group;
   const Board& board = fabric_.heap().board(member.slot);
-  const auto theirs = std::ranges::find_if(
-      board.groups, [&](const BoardGroup& group) { return group.key.load() == other.key_; });
   Error error(Code::invalid,
               fmt::format("ranks do not make the same groups and calls in the same order: rank {} "
                           "asks for {}, rank {} calls {}, of group {}",
                           rank_of(index_), own().asked, member.rank,
-                          describe(*theirs, other.tick_ + 1, board), other.name_));
+                          describe(*crossing.theirs, other.tick_ + 1, board), other.name_));
   (void)other.give_up(error, crossing.call);
   error = give_up(std::move(error), 1);
   own().met.store(kMetNobody);

@@ -177,6 +177,7 @@ class Group : public std::enable_shared_from_this<Group> {
   struct Crossing {
     uint32_t member = 0;
     std::shared_ptr<Group> group;
+    const BoardGroup* theirs = nullptr;  // their side of it
     uint32_t call = 0;
     bool operator==(const Crossing&) const = default;
   };
