@@ -6,6 +6,7 @@ import pytest
 from fabric_tools import lines_of, ranks
 
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="no jax here")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
 needs_ml_dtypes = pytest.mark.skipif(
     importlib.util.find_spec("ml_dtypes") is None, reason="no ml_dtypes here"
 )
@@ -192,6 +193,83 @@ out = fabric.empty(5000)
 assert (world.all_reduce(x, out=out) == size).all() and (x == 1).all()
 """
     well(2, script)
+
+
+# What torch's tensors tell of themselves.
+TENSOR = (
+    BARE
+    + """
+class Device:
+    def __init__(self, name): self.type = self.name = name
+    def __str__(self): return self.name
+class Tensor(Bare):
+    requires_grad = False
+    device = Device("cpu")
+    shape, dtype = property(lambda self: self.array.shape), property(lambda self: self.array.dtype)
+    def cpu(self): return self
+"""
+)
+
+REFUSES = """
+def refused(call, *words):
+    try:
+        call()
+        raise SystemExit("written")
+    except tutti.Error as error:
+        assert error.code == "invalid" and all(word in str(error) for word in words), error
+"""
+
+
+def test_tensors_that_require_a_gradient_are_read_but_not_written_to() -> None:
+    script = """
+leaf = Tensor(np.ones(5, np.float32))
+leaf.requires_grad = True
+out = np.empty(5, np.float32)
+assert (world.all_reduce(leaf, out=out) == size).all()
+for call in (lambda: world.all_reduce(leaf), lambda: world.all_reduce(out, out=leaf),
+             lambda: world.broadcast(leaf), lambda: world.buckets([leaf]),
+             lambda: fabric.receive(leaf, 1 - rank)):
+    refused(call, "Tensor requires its gradient", "detach()", "torch.no_grad()")
+assert (leaf.array == 1).all()
+"""
+    well(2, TENSOR + REFUSES + script)
+
+
+def test_tensors_that_are_elsewhere_are_refused_with_the_name_of_the_place() -> None:
+    script = """
+class Away(Tensor):
+    def __dlpack__(self, **words): raise ValueError("no DLPack of that")
+    def __dlpack_device__(self): raise ValueError("no DLPack of that")
+away = Away(np.ones(5, np.float32))
+for name, words in (("meta", "meta device has no memory"), ("cuda:1", "is on cuda:1"),
+                    ("cuda:1", "with .cpu()")):
+    away.device = Device(name)
+    for call in (lambda: world.all_reduce(away), lambda: fabric.send(away, 1 - rank),
+                 lambda: fabric.adopt(away), lambda: fabric.region(away),
+                 lambda: world.all_reduce_lanes([(0, 1, away)], 2, np.ones(5, np.float32))):
+        refused(call, "Away", words)
+"""
+    well(2, TENSOR + REFUSES + script)
+
+
+@needs_torch
+def test_parameters_of_torch_are_written_to_where_torch_itself_may() -> None:
+    script = """
+import torch
+leaf = torch.ones(5, requires_grad=True)
+derived = leaf * 1
+for tensor in (leaf, derived):
+    refused(lambda: world.all_reduce(tensor), "requires its gradient", "detach()")
+    refused(lambda: world.broadcast(tensor), "requires its gradient", "torch.no_grad()")
+assert (leaf == 1).all()
+with torch.no_grad():
+    world.all_reduce(leaf)
+assert (leaf == size).all()
+world.all_reduce(leaf.detach())
+assert (leaf == size * size).all()
+refused(lambda: world.all_reduce(torch.ones(5, device="meta")), "meta device has no memory")
+"""
+    well(2, REFUSES + script)
 
 
 def test_arrays_that_are_not_what_a_layout_says_are_refused() -> None:

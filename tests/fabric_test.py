@@ -11,8 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tutti
-from fabric_tools import ENVIRONMENT, EVERY_COLLECTIVE, PRELUDE, ROOT, lines_of, ranks
-from run_tools import PATIENCE_S, TUTTI, Marked
+from fabric_tools import (
+    ENVIRONMENT,
+    EVERY_COLLECTIVE,
+    PRELUDE,
+    digests_of,
+    example,
+    lines_of,
+    ranks,
+    start_example,
+)
+from run_tools import PATIENCE_S, Marked
 from run_tools import tutti as run_tutti
 
 
@@ -84,6 +93,34 @@ print("well")
     assert lines_of(ranks(3, script)) == [f"[{rank}] well" for rank in range(3)]
 
 
+def test_what_a_call_works_on_is_kept_until_it_is_over_and_then_let_go() -> None:
+    script = """
+import weakref
+alone = fabric.group([rank])
+def call(array):
+    world.all_reduce(array, wait=False)
+def bucket(array):
+    world.buckets([array]).ready(0)
+for begin in (call, bucket):
+    for make in (lambda: np.ones(70000, np.float32), lambda: fabric.zeros(70000)):
+        if rank == 1:
+            fabric.await_notice(0)
+        array = make()
+        kept = weakref.ref(array)
+        begin(array)
+        del array
+        alone.barrier()  # a call lets go of what is over
+        if rank == 0:
+            assert kept() is not None, (begin, "gone")
+            fabric.notify(1)
+        world.barrier()
+        alone.barrier()
+        assert kept() is None, (begin, "kept")
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
 def test_ranks_that_do_not_agree_are_told_what_differs_and_join_again() -> None:
     script = """
 def told(call, *words):
@@ -103,8 +140,37 @@ def share():
     out = shared if rank else fabric.empty(100000)
     fabric.world.all_reduce(np.ones(100000, np.float32), out=out, shared=True)
 told(share, "do not give the same memory for a shared output")
+def late():
+    if rank == 1: fabric.world.barrier()
+    fabric.group([0, 1], "late")
+told(late, "for group late of ranks 0, 1 at <string>:", "rank 1 calls barrier at <string>:")
+from tutti.fabric import Layout, Mesh, plan
+mesh = Mesh({"x": 2})
+rows = Layout((4, 6), mesh, {0: "x"})
+move = plan(rows, Layout((4, 6), mesh, {1: "x"}) if rank else Layout((4, 6), mesh))
+words = "reshard of 1 tensors by plan"
+told(lambda: fabric.world.reshard(np.ones((2, 6), np.float32), move), words)
 assert fabric.world.all_reduce(np.ones(3, np.float32))[0] == size
 assert fabric.group([0, 1]).all_reduce(np.ones(3, np.float32))[0] == size
+print("well")
+"""
+    assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
+
+
+def test_who_rejoins_in_vain_is_told_for_whom(tmp_path: Path) -> None:
+    script = f"""
+file = {str(tmp_path / "told")!r}
+if rank == 0:
+    try:
+        fabric.rejoin(0.1)
+        raise SystemExit("alone")
+    except tutti.fabric.TimedOut as late:
+        assert "rank 1 (which has not asked for it); `tutti stuck JOB` shows" in str(late), late
+    open(file, "w").close()
+while not os.path.exists(file):
+    time.sleep(0.01)
+fabric.rejoin()
+fabric.world.barrier()
 print("well")
 """
     assert lines_of(ranks(2, script)) == [f"[{rank}] well" for rank in range(2)]
@@ -302,10 +368,6 @@ def test_vault_tensors_keep_their_names_types_and_shapes() -> None:
     assert np.shares_memory(array, again)
 
 
-def example(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]
-
-
 def test_a_tuning_is_kept_for_the_next_program_and_measured_anew_when_it_is_damaged(
     tmp_path: Path,
 ) -> None:
@@ -348,24 +410,13 @@ def test_a_word_that_is_no_way_to_tune_is_refused() -> None:
     assert words in done.stderr
 
 
-def digests_of(output: str) -> set[str]:
-    return set(re.findall(r"digest (\w+)", output))
-
-
 def test_the_example_loses_no_step_when_workers_are_killed(gang: Marked, tmp_path: Path) -> None:
     """Keeper, epochs, control pages, fabric, vault and commit, all at once."""
     steps = "800"
     undisturbed = run_tutti("--local", "-n", "4", "--", *example("--steps", steps), env=ENVIRONMENT)
     expected = digests_of(undisturbed.stdout)
     assert undisturbed.returncode == 0 and len(expected) == 1
-    job = (ROOT / "examples/jobs/mlp.toml").read_text()
-    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", steps)))
-    (tmp_path / "mlp.toml").write_text(job.replace("'", '"'))
-    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        [TUTTI, "run", tmp_path / "mlp.toml"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as running:  # fmt: skip
+    with start_example(gang, tmp_path, steps) as running:
         killed = 0
         deadline = time.monotonic() + PATIENCE_S
         while running.poll() is None and killed < 6 and time.monotonic() < deadline:

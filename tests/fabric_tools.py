@@ -1,10 +1,12 @@
 """What the tests of the fabric share: programs of ranks."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from run_tools import TUTTI, Marked
 from run_tools import tutti as run_tutti
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,3 +78,24 @@ def ranks(count: int, script: str, *words: str) -> subprocess.CompletedProcess[s
 def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
+
+
+def example(*words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "examples/mlp_numpy.py"), *words]
+
+
+def start_example(gang: Marked, folder: Path, steps: str, spares: int = 1) -> subprocess.Popen[str]:
+    """As a job of four workers, whose processes have the gang's mark."""
+    job = (ROOT / "examples/jobs/mlp.toml").read_text()
+    job = job.replace("spares = 1", f"spares = {spares}")
+    job = job.replace('["python", "examples/mlp_numpy.py"]', str(example("--steps", steps)))
+    (folder / "mlp.toml").write_text(job.replace("'", '"'))
+    environment = ENVIRONMENT | gang.environment | {"TUTTI_HOME": str(folder / "home")}
+    return subprocess.Popen(
+        [TUTTI, "run", folder / "mlp.toml"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def digests_of(output: str) -> set[str]:
+    return set(re.findall(r"digest (\w+)", output))

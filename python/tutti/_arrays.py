@@ -87,6 +87,7 @@ def _see_foreign(given: Any) -> Seen:
     import numpy
 
     if hasattr(given, "__dlpack__"):
+        _check_place(given)
         shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
         if shape is not None and hasattr(dtype, "itemsize"):
             kind = kind_of(dtype)
@@ -119,6 +120,15 @@ def check_writable(given: Any) -> None:
         name = type(given).__name__
         words = f"what a call gives needs an array that can be written, and this {name} is not"
         raise Error(f"{words}; give an `out`, or adopt() it first", "invalid")
+    if getattr(given, "requires_grad", False) and _records_gradients():
+        words = f"this {type(given).__name__} requires its gradient, which what a call writes to it"
+        words += " would not be part of; give detach() of it, which is the same memory, or call"
+        raise Error(f"{words} under torch.no_grad()", "invalid")
+
+
+def _records_gradients() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is None or torch.is_grad_enabled()
 
 
 def unfit(*given: Any) -> Error:
@@ -133,6 +143,19 @@ def unfit(*given: Any) -> Error:
     kinds = " and ".join(type(array).__name__ for array in given if array is not None)
     words = f"a call takes arrays in memory of the processor, not {kinds}"
     return Error(f"{words}; what it writes to must not be read-only", "invalid")
+
+
+def _check_place(array: Any) -> None:
+    """Torch's tensors say where they are, and other libraries' like theirs."""
+    device = getattr(array, "device", None)
+    if getattr(device, "type", "cpu") == "cpu":
+        return
+    what = f"a {type(array).__name__}"
+    if str(device) == "meta":
+        words = f"{what} of the meta device has no memory to move; make it with device='cpu'"
+        raise Error(words, "invalid")
+    words = f"{what} that is on {device} cannot be moved; copy it to memory of the processor first"
+    raise Error(f"{words}, with .cpu()", "invalid")
 
 
 def device_of(array: Any) -> int | None:

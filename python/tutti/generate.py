@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti import _core
+from tutti._command import call
 from tutti._error import Error
 from tutti._recipe import load_recipe, refuse_while_loading
 from tutti.data import Tokenizer, load_tokenizer
@@ -319,15 +320,7 @@ def _stops(given: list[str]) -> list[int]:
 
 def main() -> None:
     given = _parser().parse_args()
-    try:
-        _run(given)
-    except Error as error:
-        sys.exit(f"tutti generate: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    call("tutti generate", lambda: _run(given))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tutti import _core
 from tutti._chart import COLOURS, MARKS, Curve, draw, usable
+from tutti._command import call
 from tutti._error import Error
 from tutti._table import paint, wants_colour
-from tutti.runs import RunSummary, call, find, metrics
+from tutti.runs import RunSummary, find, metrics
 
 __all__ = ["main"]
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tutti._command import call
 from tutti._error import Error
 from tutti._run_folder import METRICS, STATUS, is_written
 from tutti._table import BLUE, GREEN, RED, YELLOW, Column, paint, table, wants_colour, width_of
@@ -327,19 +328,6 @@ def main() -> None:
     parser.add_argument("--sort", choices=tuple(_SORTS), default="name")
     parser.add_argument("--json", action="store_true")
     call("tutti runs", lambda: _run(parser.parse_args()))
-
-
-def call(program: str, what: Any) -> None:
-    """Runs a command: what goes wrong is told in a line, and in the exit code."""
-    try:
-        what()
-    except Error as error:
-        sys.exit(f"{program}: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 if __name__ == "__main__":

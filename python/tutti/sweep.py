@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tutti._command import call
 from tutti._error import Error
 from tutti._experiment import OUTPUT, Run
 from tutti._grid import Grid, grid_of, options_of
 from tutti._table import paint, table, wants_colour, width_of
-from tutti.runs import as_json, call, failures, loss_text, rows_of, status_colour
+from tutti.runs import as_json, failures, loss_text, rows_of, status_colour
 
 __all__ = ["main"]
 

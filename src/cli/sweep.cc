@@ -1,13 +1,11 @@
 // tutti sweep: many experiments with one script. Written in Python: python/tutti/sweep.py.
 #include "cli/sweep.h"
 
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 
-#include "cli/programs.h"
 #include "cli/python_verb.h"
+#include "world/real/this_process.h"
 
 namespace tutti::cli {
 namespace {
@@ -41,13 +39,6 @@ examples:
   tutti runs runs/depth --sort validation
 )";
 
-// As a job starts us again: a program that was replaced meanwhile has no name.
-std::string own_path() {
-  std::error_code unknown;
-  const auto path = std::filesystem::read_symlink(kOwnProgram, unknown);
-  return !unknown && std::filesystem::exists(path, unknown) ? path.string() : "tutti";
-}
-
 }  // namespace
 
 int sweep(int argc, char** argv) {
@@ -55,7 +46,7 @@ int sweep(int argc, char** argv) {
                     .module = "tutti.sweep",
                     .help = kHelp,
                     .has_file = true,
-                    .first = {"--tutti=" + own_path()}},
+                    .first = {"--tutti=" + own_program().value_or("tutti")}},
                    argc, argv);
 }
 

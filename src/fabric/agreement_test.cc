@@ -92,6 +92,38 @@ TEST_CASE("words about calls that differ show what differs") {
   });
 }
 
+TEST_CASE(
+    "calls that differ in nothing else are told of their kind, type, op, lanes and evenness") {
+  on_ranks(2, [](Fabric& fabric) {
+    const bool odd = fabric.rank() == 1;
+    for (const uint64_t elements : {4UL, 20'000UL}) {
+      std::vector<float> data(elements);
+      const auto told = [&](Call call) {
+        call.elements = elements;
+        if (call.lanes == 0) call.input = bytes_of(data.data());
+        call.output = bytes_of(data.data());
+        return refused(fabric, std::move(call));
+      };
+      CHECK(told({.kind = odd ? CallKind::broadcast : CallKind::all_reduce})
+                .contains(fmt::format("broadcast of {} f32, root 0 at odd.py:7", elements)));
+      CHECK(told({.kind = CallKind::all_reduce, .type = odd ? DType::i32 : DType::f32})
+                .contains(fmt::format("all_reduce of {} i32, sum at odd.py:7", elements)));
+      CHECK(told({.kind = CallKind::all_reduce, .op = odd ? ReduceOp::max : ReduceOp::sum})
+                .contains("f32, max at odd.py:7"));
+      const uint32_t each = odd ? 2 : 1;
+      CHECK(told({.kind = CallKind::all_reduce,
+                  .lanes = 2 * each,
+                  .parts = {{{fabric.rank() * each, each}, bytes_of(data.data())}}})
+                .contains("4 lanes at odd.py:7"));
+    }
+    float nothing = 0;
+    Call exchange{
+        .kind = CallKind::all_to_all, .input = bytes_of(&nothing), .output = bytes_of(&nothing)};
+    if (odd) exchange.counts = exchange.incoming = {0, 0};
+    CHECK(refused(fabric, exchange).contains("uneven at odd.py:7"));
+  });
+}
+
 TEST_CASE("a shared output that is not one place is refused, by all") {
   on_ranks(3, [](Fabric& fabric) {
     constexpr uint64_t kElements = 100'000;
@@ -179,6 +211,41 @@ TEST_CASE("who waits for a group hears what the others wait for, and may ask aga
     Result<std::shared_ptr<Operation>> barrier = (*again)->start({});
     REQUIRE(barrier.has_value());
     CHECK((*again)->wait(**barrier, 60s).has_value());
+  });
+}
+
+TEST_CASE("a group that some make before a call and others after it is told with both places") {
+  on_ranks(3, [](Fabric& fabric) {
+    for (int round = 0; round < 2; ++round) {
+      const auto make = [&] { return fabric.group({0, 1, 2}, "late", "train.py:41"); };
+      const auto call = [&] {
+        return fabric.world()->run({.kind = CallKind::barrier, .site = "odd.py:7"});
+      };
+      const auto told = [&](const auto& done) {
+        REQUIRE(!done.has_value());
+        CHECK(done.error().code() == Code::invalid);
+        CHECK(done.error().text().contains("for group late of ranks 0, 1, 2 at train.py:41"));
+        CHECK(done.error().text().contains("rank 1 calls barrier at odd.py:7, of group world"));
+      };
+      if (fabric.rank() == 1) told(call());
+      if (fabric.rank() != 1 || round == 0) told(make());
+      REQUIRE(fabric.join(60s).has_value());
+      CHECK(make().has_value());
+      CHECK(call().has_value());
+    }
+  });
+}
+
+TEST_CASE("a call that is only looked after for a while may come before a group, or after it") {
+  on_ranks(2, [](Fabric& fabric) {
+    const auto make = [&] { return fabric.group({0, 1}, "pair").has_value(); };
+    if (fabric.rank() == 0) CHECK(make());
+    auto barrier = *fabric.world()->start({});
+    if (fabric.rank() == 1) {
+      CHECK(fabric.world()->wait(*barrier, 300ms).error().code() == Code::deadline);
+      CHECK(make());
+    }
+    CHECK(fabric.world()->wait(*barrier).has_value());
   });
 }
 

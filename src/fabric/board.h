@@ -56,12 +56,15 @@ constexpr uint64_t kPrivate = ~uint64_t{0} - 1;
 constexpr size_t kTuningWords = 8;
 constexpr uint64_t kSmallBytes = 32 << 10;  // of a call, sent with it, at most
 
+constexpr uint32_t kMetNobody = 2;
+
 // A rank's side of a group. Two of everything: a rank is at most one tick ahead of the slowest.
 struct BoardGroup {
   alignas(64) std::atomic<uint64_t> key;  // of group and epoch; 0 when free
   // Before the key: of the order of its members and its name, which must be alike.
   std::atomic<uint64_t> identity;
-  std::atomic<uint32_t> met;     // not 0: this rank does not wait for the others any more
+  std::atomic<uint32_t> met;     // not 0: this rank does not wait for the others any more;
+                                 // kMetNobody: it gave up, and so must they
   std::atomic<uint32_t> failed;  // not 0: it gave up this call and later ones
   uint32_t failed_code;          // why, and in words in `failure`
   uint32_t failed_left;          // the rank that had left, or all ones

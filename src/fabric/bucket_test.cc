@@ -98,6 +98,27 @@ TEST_CASE("a bucket begins when it is full and those before it have begun") {
   });
 }
 
+TEST_CASE("a bucket for which there was no room when it was ready begins when it is waited for") {
+  constexpr uint64_t kHeapBytes = 64 << 20;
+  SharedHost host(2, kHeapBytes);
+  host.run([](Fabric& fabric) {
+    std::vector<float> data(1 << 20, 1);
+    auto buckets = *Buckets::make(fabric.world(),
+                                  {{.elements = data.size(),
+                                    .inputs = {bytes_of(data.data())},
+                                    .output = bytes_of(data.data())}},
+                                  {});
+    std::vector<uint64_t> taken;
+    for (uint64_t bytes = kHeapBytes; bytes >= data.size(); bytes /= 2)
+      while (const auto some = fabric.heap().allocate(bytes)) taken.push_back(*some);
+    CHECK(buckets->ready(0).error().code() == Code::exhausted);
+    CHECK(buckets->wait(60s).error().code() == Code::exhausted);
+    for (const uint64_t some : taken) fabric.heap().free(some);
+    REQUIRE(buckets->wait(60s).has_value());
+    CHECK(data == std::vector<float>(data.size(), 2));
+  });
+}
+
 TEST_CASE("tensors that lie side by side are not copied, nor are large ones") {
   on_ranks(2, [](Fabric& fabric) {
     auto* heap = reinterpret_cast<float*>(fabric.heap().at(*fabric.heap().allocate(40'000)));

@@ -81,12 +81,18 @@ class Fabric::Joining final : public Pending {
   }
 
   std::string missing() const override {
+    if (tutti_control_aborted(&fabric_.page(), fabric_.page_epoch()) != 0) return next_epoch();
+    if (fabric_.options_.wiring != nullptr && !known_)
+      return "word from the cluster of where the ranks are; see `tutti status`";
     std::string ranks;
     for (uint32_t rank = 0; rank < looked_.size(); ++rank)
-      if (!looked_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-    if (ranks.empty() && group_ != nullptr) return "to join again: " + group_->missing();
-    if (ranks.empty()) return "ranks that leave an earlier epoch";
-    return fmt::format("ranks {} of {}", ranks, looked_.size());
+      if (!looked_[rank])
+        ranks += fmt::format("{}rank {} of {} ({})", ranks.empty() ? "" : ", ", rank,
+                             looked_.size(), state_of(rank));
+    if (ranks.empty() && group_ != nullptr) ranks = group_->missing();
+    for (const auto& operation : {barrier_, agreement_, measuring_})
+      if (ranks.empty() && operation != nullptr && !operation->done()) ranks = operation->missing();
+    return ranks + "; `tutti stuck JOB` shows what they do instead";
   }
 
   // Who has returned 0 does not come back, unlike who failed: that one's page is given to another.
@@ -119,6 +125,35 @@ class Fabric::Joining final : public Pending {
   }
 
  private:
+  // Who died in this one is to be replaced first.
+  std::string next_epoch() const {
+    tutti_control_dead dead;
+    tutti_control_read_lost(&fabric_.page(), fabric_.page_epoch(), &dead);
+    std::vector<uint32_t> ranks;
+    for (uint32_t rank = 0; rank < looked_.size(); ++rank)
+      if (tutti_control_is_dead(&dead, fabric_.process_of(rank)) != 0) ranks.push_back(rank);
+    const std::string whom =
+        ranks.empty()
+            ? "whoever was lost"
+            : fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+    return fmt::format(
+        "the next epoch, which begins when {} can be started again; `tutti ps` shows what keeps it",
+        whom);
+  }
+
+  // Of one of this host that is not here.
+  std::string_view state_of(uint32_t rank) const {
+    for (uint32_t slot = 0; slot < fabric_.heap_->slots(); ++slot) {
+      const Board& board = fabric_.heap_->board(slot);
+      if (board.magic != kBoardMagic || board.gang != fabric_.options_.gang || board.rank != rank)
+        continue;
+      if (board.pid != fabric_.page_of(slot).pid) break;  // its predecessor's
+      if (fabric_.ended(slot)) return "whose process has ended";
+      return board.left.load() != 0 ? "which has left" : "which is still in an earlier epoch";
+    }
+    return "whose process has not called join() yet";
+  }
+
   // Who is where, as the cluster says; ranks elsewhere need not be looked for.
   Result<bool> find_nodes() {
     if (fabric_.options_.wiring == nullptr || known_) return true;
@@ -143,7 +178,7 @@ class Fabric::Joining final : public Pending {
     const uint32_t here = fabric_.node_of(fabric_.rank());
     for (uint32_t rank = 0; rank < looked_.size(); ++rank) {
       if (fabric_.node_of(rank) == here) continue;
-      fabric_.peers_[rank] = {.process = fabric_.page().rank - fabric_.rank() + rank};
+      fabric_.peers_[rank] = {.process = fabric_.process_of(rank)};
       looked_[rank] = true;
     }
     known_ = true;
@@ -231,9 +266,7 @@ class Fabric::Joining final : public Pending {
     fabric_.flight_.begin_epoch(
         epoch,
         {.gang = board.gang, .rank = board.rank, .world_size = board.world_size, .pid = board.pid});
-    fabric_.next_group_ = 0;
-    fabric_.made_.clear();
-    fabric_.unmet_.clear();
+    fabric_.groups_.clear();
     fabric_.worlds_ = 0;
     fabric_.wide_groups_.clear();
     fabric_.first_left_.reset();
@@ -420,6 +453,8 @@ Result<void> Fabric::finish_joining() {
   world_ = joining_->take();
   tuning_ = joined_tuning_ = world_->tuning();
   joining_ = nullptr;
+  made_.clear();
+  unmet_.clear();
   if (!std::exchange(scratch_cleared_, true)) heap_->clear_scratch();
   return {};
 }
@@ -465,7 +500,7 @@ Result<std::shared_ptr<Group>> Fabric::make_group(std::vector<uint32_t> ranks, s
   const uint64_t set = key_of(0, sorted, 0);
   const auto unmet = unmet_.find(set);
   if (unmet != unmet_.end() && unmet->second->is_of(ranks, name)) return unmet->second;
-  const uint64_t key = key_of(epoch_, sorted, ++made_[set]);
+  const uint64_t key = key_of(epoch_, sorted, worlds_ * kMostGroups + ++made_[set]);
   auto made = std::shared_ptr<Group>(new Group(*this, std::move(name), std::move(ranks), key));
   TRY_DO(made->claim(site));
   made->asked_for_ = true;
@@ -500,6 +535,12 @@ bool Fabric::over() const { return tutti_control_aborted(&page_of(options_.slot)
 
 bool Fabric::ended(uint32_t slot) const {
   return __atomic_load_n(&page_of(slot).lifeline, __ATOMIC_ACQUIRE) == TUTTI_CONTROL_LIFELINE_ENDED;
+}
+
+std::shared_ptr<Group> Fabric::group_with(uint64_t key) const {
+  for (const auto& each : groups_)
+    if (auto group = each.lock(); group != nullptr && group->key_ == key) return group;
+  return nullptr;
 }
 
 void Fabric::heard_left(uint32_t rank) {

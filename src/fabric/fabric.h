@@ -155,6 +155,10 @@ class Fabric {
   std::atomic<uint32_t>& bell(uint32_t slot) const;
   Board& board() { return heap_->board(options_.slot); }
   bool over() const;
+  // As the control page numbers it.
+  uint32_t process_of(uint32_t rank) { return page().rank - this->rank() + rank; }
+  // Of those that we made in this epoch and still have.
+  std::shared_ptr<Group> group_with(uint64_t key) const;
   // Whether the process of a page has ended, as its keeper says.
   bool ended(uint32_t slot) const;
   bool here(uint32_t rank) const { return node_of(rank) == node_of(options_.rank); }
@@ -195,11 +199,11 @@ class Fabric {
   std::shared_ptr<Group> world_;
   std::vector<std::shared_ptr<Group>> wide_groups_;   // of several hosts, the world apart
   std::optional<uint32_t> first_left_;                // for which a call failed
-  std::map<uint64_t, uint32_t> made_;                 // groups of these ranks so far, by hash
+  std::map<uint64_t, uint32_t> made_;                 // groups of these ranks since join(), by hash
   std::map<uint64_t, std::shared_ptr<Group>> unmet_;  // whose others had not come in time, likewise
   uint32_t worlds_ = 0;                               // made in this epoch
-  uint32_t next_group_ = 0;
-  uint64_t letters_ = 0;  // shown so far
+  std::vector<std::weak_ptr<Group>> groups_;          // by their place on our board
+  uint64_t letters_ = 0;                              // shown so far
   std::vector<std::shared_ptr<EngineJob>> telling_;
   bool spins_ = true;
   Tuning tuning_;         // of groups that are made

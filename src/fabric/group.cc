@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "fabric/call_words.h"
 #include "fabric/fold.h"
 
 namespace tutti {
@@ -13,6 +14,12 @@ namespace {
 
 // An all_reduce of this much is one of many, and worth measuring for.
 constexpr uint64_t kMeasureBytes = 1 << 20;
+
+// Who makes a group while another waits in a call for it is wrong, unless that one only looks, with
+// a short deadline, and makes the group then.
+constexpr Duration kCrossingPatience = 1s;
+// Whoever sleeps again after so long has gone on waiting: Python looks for Ctrl-C meanwhile.
+constexpr Duration kLongestAwake = 200ms;
 
 // Ranks of a group in words, at most.
 constexpr size_t kShownRanks = 16;
@@ -47,6 +54,7 @@ class Group::Meeting final : public Pending {
   explicit Meeting(Group& group) : group_(group) {}
   Result<bool> advance() override {
     auto found = group_.find_members();
+    if (found && !*found && crosses_for_long()) return fail(group_.give_up_crossed(*crossing_));
     if (!found || *found) group_.own().met.store(1);
     return found;
   }
@@ -56,7 +64,20 @@ class Group::Meeting final : public Pending {
   }
 
  private:
+  bool crosses_for_long() {
+    const auto crossing = group_.find_crossing();
+    if (!crossing) return false;
+    const Instant now = group_.parking().now();
+    if (crossing != crossing_ || now - seen_ > kLongestAwake) since_ = now;
+    crossing_ = crossing;
+    seen_ = now;
+    return now - since_ >= kCrossingPatience;
+  }
+
   Group& group_;
+  std::optional<Crossing> crossing_;
+  Instant since_ = kNever;
+  Instant seen_ = kNever;
 };
 
 Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint64_t key)
@@ -79,9 +100,10 @@ Group::Group(Fabric& fabric, std::string name, std::vector<uint32_t> ranks, uint
 }
 
 Result<void> Group::claim(const std::string& site) {
-  if (fabric_.next_group_ == kMostGroups)
+  if (fabric_.groups_.size() == kMostGroups)
     return fail(Code::exhausted, "a rank has at most {} groups in an epoch", kMostGroups);
-  place_ = fabric_.next_group_++;
+  place_ = static_cast<uint32_t>(fabric_.groups_.size());
+  fabric_.groups_.push_back(weak_from_this());
   BoardGroup& own = fabric_.board().groups[place_];
   for (BoardCall& call : own.calls) {
     call.kind = CallKind::none;
@@ -110,20 +132,27 @@ void Group::ring_all() {
   for (const uint32_t member : local_) fabric_.ring(members_[member].slot);
 }
 
+Result<void> Group::look_for(Member& member) {
+  for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
+    const uint64_t key = group.key.load(std::memory_order_acquire);
+    if (key == 0) break;  // they are taken in order
+    if (key != key_) continue;
+    const uint64_t identity = group.identity.load();
+    if (identity != identity_ && group.key.load() == key_) return fail(disagreement(member));
+    if (identity == identity_) member.board = &group;
+    break;
+  }
+  return {};
+}
+
 Result<bool> Group::find_members() {
   bool all = true;
   for (const uint32_t index : local_) {
     Member& member = members_[index];
-    if (member.board != nullptr) continue;
-    for (BoardGroup& group : fabric_.heap().board(member.slot).groups) {
-      const uint64_t key = group.key.load(std::memory_order_acquire);
-      if (key == 0) break;  // they are taken in order
-      if (key != key_) continue;
-      const uint64_t identity = group.identity.load();
-      if (identity != identity_ && group.key.load() == key_) return fail(disagreement(member));
-      if (identity == identity_) member.board = &group;
-      break;
-    }
+    if (member.board == nullptr) TRY_DO(look_for(member));
+    if (member.board != nullptr && member.board->met.load() == kMetNobody &&
+        member.board->key.load() == key_)
+      return fail(told_by(member));
     all = all && member.board != nullptr;
   }
   if (all) fabric_.flight_.made_group(place_);
@@ -134,6 +163,45 @@ Result<bool> Group::find_members() {
     adopt_tuning(words);
   }
   return all;
+}
+
+std::optional<Group::Crossing> Group::find_crossing() const {
+  for (const uint32_t index : local_) {
+    const Member& member = members_[index];
+    const Board& board = fabric_.heap().board(member.slot);
+    if (member.board != nullptr || board.epoch.load() != epoch_ || board.parked == kNotParked)
+      continue;
+    const uint32_t waiting = __atomic_load_n(&board.flight.waiting, __ATOMIC_ACQUIRE);
+    if (waiting == kWaitsForNothing || waiting > kMostGroups) continue;
+    const BoardGroup& theirs = board.groups[waiting - 1];
+    const auto other = fabric_.group_with(theirs.key.load(std::memory_order_acquire));
+    if (other == nullptr) continue;
+    const uint32_t tick = other->tick_ + 1;  // nobody is further
+    const BoardCall& call = theirs.calls[tick & 1];
+    if (call.tick.load(std::memory_order_acquire) == tick && call.call > other->calls_)
+      return Crossing{.member = index, .group = other, .theirs = &theirs, .call = call.call};
+  }
+  return {};
+}
+
+Error Group::give_up_crossed(const Crossing& crossing) {
+  const Member& member = members_[crossing.member];
+  Group& other = *crossing.group;
+  const Board& board = fabric_.heap().board(member.slot);
+  Error error(Code::invalid,
+              fmt::format("ranks do not make the same groups and calls in the same order: rank {} "
+                          "asks for {}, rank {} calls {}, of group {}",
+                          rank_of(index_), own().asked, member.rank,
+                          describe(*crossing.theirs, other.tick_ + 1, board), other.name_));
+  (void)other.give_up(error, crossing.call);
+  error = give_up(std::move(error), 1);
+  own().met.store(kMetNobody);
+  return error;
+}
+
+Error Group::told_by(const Member& member) const {
+  return {static_cast<Code>(member.board->failed_code),
+          fmt::format("rank {} gave up group {}: {}", member.rank, name_, member.board->failure)};
 }
 
 bool Group::is_of(const std::vector<uint32_t>& ranks, const std::string& name) const {
@@ -323,10 +391,7 @@ Result<void> Group::look_for_failures(uint32_t tick, uint32_t call) {
         member.board->key.load(std::memory_order_acquire) == key_) {
       const uint32_t left = member.board->failed_left;
       if (left != kNobodyLeft) fabric_.heard_left(left);
-      broken_ = left != kNobodyLeft ? left_error(left)
-                                    : Error(static_cast<Code>(member.board->failed_code),
-                                            fmt::format("rank {} gave up group {}: {}", member.rank,
-                                                        name_, member.board->failure));
+      broken_ = left != kNobodyLeft ? left_error(left) : told_by(member);
       return fail(*broken_);
     }
     const uint64_t epoch = fabric_.heap().board(member.slot).epoch.load();

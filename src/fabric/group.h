@@ -170,7 +170,22 @@ class Group : public std::enable_shared_from_this<Group> {
   Task<Result<void>> meet(World& world);
   bool is_of(const std::vector<uint32_t>& ranks, const std::string& name) const;
   Result<bool> find_members();
+  Result<void> look_for(Member& member);
   Error disagreement(const Member& member);
+  // A member that does not come, since it waits for us in a call of another group, which we have
+  // not begun, and cannot as long as we wait for it here.
+  struct Crossing {
+    uint32_t member = 0;
+    std::shared_ptr<Group> group;
+    const BoardGroup* theirs = nullptr;  // their side of it
+    uint32_t call = 0;
+    bool operator==(const Crossing&) const = default;
+  };
+  std::optional<Crossing> find_crossing() const;
+  // Both groups: neither can go on.
+  Error give_up_crossed(const Crossing& crossing);
+  // Why a member gave up this group.
+  Error told_by(const Member& member) const;
   // Those of this host that were not found, and what they ask for instead.
   std::string missing() const;
   void ring_all();

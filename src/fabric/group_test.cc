@@ -398,6 +398,46 @@ TEST_CASE("a join that was given up is gone on with") {
   other.join();
 }
 
+TEST_CASE("who joins in vain is told for whom, and why") {
+  SharedHost host(3);
+  host.run(
+      [&](Fabric& fabric) {
+        const auto why = [&](Duration patience) {
+          const auto joined = fabric.join(patience);
+          REQUIRE(!joined.has_value());
+          CHECK(joined.error().code() == Code::deadline);
+          return joined.error().text();
+        };
+        REQUIRE(fabric.world()->run({}).has_value());
+        if (fabric.rank() == 2) {
+          host.die(2);
+          fabric.was_killed();
+          return;
+        }
+        while (fabric.lost().empty()) std::this_thread::yield();
+        CHECK(why(20ms).contains("the next epoch, which begins when rank 2 can be started again"));
+        if (fabric.rank() == 1) {
+          std::this_thread::sleep_for(200ms);
+          host.begin_epoch(2, 2);
+          std::this_thread::sleep_for(500ms);
+        } else {
+          while (fabric.page().epoch == 1) std::this_thread::yield();
+          const std::string missing = why(20ms);
+          CHECK(missing.contains("rank 1 of 3 (which is still in an earlier epoch)"));
+          CHECK(missing.contains("`tutti stuck JOB`"));
+        }
+        REQUIRE(fabric.join(60s).has_value());
+        if (fabric.rank() == 0) {  // alone
+          CHECK(why(20ms).contains("rank 1 (which has not asked for it)"));
+          REQUIRE(fabric.join(60s).has_value());
+        } else {
+          std::this_thread::sleep_for(200ms);
+          REQUIRE(fabric.join(60s).has_value());
+        }
+      },
+      [&](Fabric& successor) { REQUIRE(successor.join(60s).has_value()); });
+}
+
 TEST_CASE("a rank that has left is not waited for") {
   on_ranks(3, [](Fabric& fabric) {
     Group& world = *fabric.world();

@@ -24,8 +24,6 @@ constexpr uint64_t kOtherBytes = 64_MiB;
 constexpr uint64_t kAnyBytes = 1ULL << 60;
 // Of kernels, for both their threads; far more than they take.
 constexpr uint64_t kWorkspaceBytes = 32_MiB;
-// Of the wait for the next epoch: as long as fabrics wait.
-constexpr Duration kEpochTimeout = 10min;
 
 // A killed process leaves a prefix of its stores; the compiler must keep their order.
 void publish(int64_t& word, int64_t value) {

@@ -14,8 +14,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <thread>
 
 #include "world/real/adopt.h"
@@ -163,6 +165,13 @@ uint64_t host_memory_bytes() {
 }
 
 unsigned usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+std::optional<std::string> own_program() {
+  std::error_code unknown;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown || !std::filesystem::exists(path, unknown)) return std::nullopt;
+  return path.string();
+}
 
 void restart_with(const char* variable, const char* value) {
   if (getenv(variable) != nullptr) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ std::vector<std::string> own_environment();  // "KEY=value"
 uint64_t host_memory_bytes();                // of the machine
 unsigned usable_cores();                     // at least 1
 uint64_t memory_in_use();                    // bytes that were allocated and not freed
+
+// The file this process executes; nothing when another has taken its place.
+std::optional<std::string> own_program();
 
 // Begins this program anew, with the same arguments, unless the variable is set already. Comes back
 // only then, or where it cannot.
