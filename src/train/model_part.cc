@@ -102,6 +102,16 @@ Result<ModelPart> part_of_model(const Graph& graph, const Model& model, const Mo
   return part;
 }
 
+Result<void> check_alike(const std::vector<LocalTensor>& parameters,
+                         const std::vector<LocalTensor>& others) {
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].sharding != others[i].sharding)
+      return fail(Code::internal, "{} lies as {} in one graph of the model, and as {} in another",
+                  parameters[i].name, sharding_text(parameters[i].whole, parameters[i].sharding),
+                  sharding_text(others[i].whole, others[i].sharding));
+  return {};
+}
+
 void each_run(const LocalTensor& tensor, int64_t first, int64_t count, const RunVisit& visit) {
   Runs(tensor, first, count, visit).run(0, 0);
 }

@@ -31,6 +31,11 @@ struct ModelPart {
 // Of a graph of the model's: its loss, or its gradients.
 Result<ModelPart> part_of_model(const Graph& graph, const Model& model, const ModelPlace& place);
 
+// Whether two graphs of the model have the same places of it on a rank. Code::internal names what
+// they have not.
+Result<void> check_alike(const std::vector<LocalTensor>& parameters,
+                         const std::vector<LocalTensor>& others);
+
 // Elements that are side by side in a part and in the whole: where they begin in each.
 using RunVisit = std::function<void(int64_t in_part, int64_t in_whole, int64_t count)>;
 // All of them that are among so many elements of the part.

@@ -290,6 +290,8 @@ Result<Graph> training_step(const Model& whole, const StepOptions& options) {
   TRY(const Graph gradients_of_whole,
       differentiate(with_loss_alone(whole.graph), "loss", parameter_names(whole)));
   TRY(ModelPart part, part_of_model(gradients_of_whole, whole, options.place));
+  TRY(const std::vector<LocalTensor> parameters, parameter_parts(whole, options.place));
+  TRY_DO(check_alike(part.parameters, parameters));
   Graph differentiated = std::move(part.graph);
   Model model{.graph = {}, .parameters = part.own(whole)};
   model.graph.name = whole.graph.name;

@@ -349,8 +349,11 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
   if (evaluation_ == nullptr) {
-    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout,
-                                           options_.step.sharding, options_.step.place));
+    const Model& model = without_dropout == nullptr ? model_ : *without_dropout;
+    const ModelPlace& place = options_.step.place;
+    TRY(const std::vector<LocalTensor> parameters, parameter_parts(model, place));
+    TRY_DO(check_alike(parts_, parameters));
+    TRY(const Graph graph, evaluation_step(model, options_.step.sharding, place));
     TRY(evaluation_, load_program(graph, true));
   }
   const Program& code = evaluation_->program();
