@@ -122,6 +122,12 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
+    case cluster::Message::kVacated: {
+      const HostJob* job = find_job(message.vacated().job());
+      const auto but = set_from(message.vacated().but());
+      if (job == nullptr || (but && job->has_only(*but))) send_to_head(message);
+      return;
+    }
     case cluster::Message::kAsk: {
       if (!tree_->has_child(message.ask().node(), message.ask().instance())) return;
       cluster::Message answer;

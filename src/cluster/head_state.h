@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct HeadJob {
   google::protobuf::RepeatedPtrField<cluster::TakenRestarts> taken;
   cluster::Row culprit;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
+  RangeSet given_up;  // hosts that were lost with something of it, and have not said that it is gone
   std::optional<cluster::EndRequest> end;  // what a client asked for
   int64_t submitted_ns = 0;
   int64_t started_ns = 0;
@@ -65,6 +67,7 @@ struct HeadState {
   std::map<std::string, NodeId> numbers;
   std::map<uint64_t, std::unique_ptr<HeadJob>> jobs;
   std::map<std::string, uint64_t> keys;
+  std::map<NodeId, std::set<uint64_t>> given_up;  // hosts, with the jobs that gave them up
   JobQueue queue;             // some of them may have ended meanwhile
   std::deque<uint64_t> over;  // jobs that ended, oldest first
   uint64_t next_job = 1;
@@ -86,6 +89,8 @@ struct HeadState {
   static RangeSet held_by(const HeadJob& job);
   // Gives back, or takes again, the room of hosts that it held before and does now.
   void settle_room(const HeadJob& job, const RangeSet& before);
+  // Hosts that are given up take nothing new.
+  void set_given_up(HeadJob& job, RangeSet hosts);
 };
 
 cluster::JobSubmitted submitted_of(const HeadJob& job);

@@ -106,6 +106,12 @@ RangeSet HostJob::running() const {
   return running;
 }
 
+bool HostJob::has_only(const RangeSet& processes) const {
+  if (adopting_ || next_ != nullptr || !lost_keeper_.get().empty()) return false;
+  if (end_ != nullptr && keeper_ != nullptr) return false;  // which has not said that nothing is left
+  return running().plus(pending_).minus(processes).empty();
+}
+
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
   Instant due =
