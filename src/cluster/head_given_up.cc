@@ -19,6 +19,7 @@ cluster::Message Head::ask_vacated(NodeId node, const HeadJob& job) {
   const auto [serial, is_new] = back_.try_emplace(node);
   if (is_new) serial->second = world_.random().next();
   vacated.set_serial(serial->second);
+  vacated.set_epoch(is_over(job.state) ? ~uint64_t{0} : job.epoch);
   if (is_over(job.state)) return message;
   const RangeSet here = processes_on(JobNumbers(job.spec), job.layout, RangeSet(node));
   set_pairs(here.minus(job.wanted), vacated.mutable_but());
@@ -26,7 +27,8 @@ cluster::Message Head::ask_vacated(NodeId node, const HeadJob& job) {
 }
 
 // Gives whether anybody is here to be asked. The coordinator of a job that goes on ends what it does
-// not want there; of one that is over nobody else would.
+// not want there, and may still start something by a layout of before until it has said that it
+// knows ours; what is there of a job that is over nobody else would end.
 bool Head::ask_given_up() {
   bool asked = false;
   for (const auto& [node, jobs] : state_.given_up) {
@@ -40,7 +42,7 @@ bool Head::ask_given_up() {
         end.mutable_end()->set_epoch(~uint64_t{0});
         send(node, end);
       }
-      send(node, ask_vacated(node, job));
+      if (is_over(job.state) || job.agreed) send(node, ask_vacated(node, job));
     }
   }
   return asked;
@@ -49,7 +51,7 @@ bool Head::ask_given_up() {
 void Head::on_vacated(NodeId node, const cluster::Vacated& vacated) {
   HeadJob* job = state_.find(vacated.job());
   if (job == nullptr || !job->given_up.contains(node)) return;
-  // It may have been lost, or have lost more, since it was asked.
+  // It may have been lost, or given up again, since it was asked.
   if (ask_vacated(node, *job).vacated().SerializeAsString() != vacated.SerializeAsString()) return;
   RangeSet others = job->given_up;
   others.remove(node);

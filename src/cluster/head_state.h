@@ -53,7 +53,8 @@ struct HeadJob {
   uint64_t sequence = 0;  // of its last record
 
   // Heard and asked since the head began; in no record.
-  bool heard = false;  // of this term's coordinator
+  bool heard = false;   // of this term's coordinator
+  bool agreed = false;  // which goes by our layout, in this epoch
   RangeSet wanted;
   uint64_t changes = 1;
   std::vector<JobWatcher*> watchers;
