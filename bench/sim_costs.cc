@@ -227,7 +227,8 @@ void measure_disk_of(const std::string& folder, CostTable& table) {
 
 void print(const CostTable& table) {
   fmt::print(
-      "# Made by bench_sim_costs. Processor time is measured, but for timer_ns; that and everything\n"
+      "# Made by bench_sim_costs. Processor time is measured, but for timer_ns; that and "
+      "everything\n"
       "# from within_host_ns on (latencies, jitter, bandwidth, the disk's speed) are assumed:\n"
       "# 25 Gbit/s in two tiers, a common NVMe disk.\n");
   fmt::print("name = \"{}\"\nmeasured_on = \"{}\"\nmeasured_with = \"{}\"\n\n", table.name,

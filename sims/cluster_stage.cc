@@ -197,12 +197,12 @@ Task<int> ClusterStage::python_program(SimProcess& process) {
 }
 
 // As a rank of a gang does: it is done when all are, in the same epoch. Who died meanwhile is
-// waited for, and an epoch that is over is followed by another. A host that was given more than twice
-// the processes it began with has no pages for the rest of them: those only work.
+// waited for, and an epoch that is over is followed by another. A host that was given more than
+// twice the processes it began with has no pages for the rest of them: those only work.
 Task<int> ClusterStage::work_and_join(SimProcess& process, Life life, std::string page_offset) {
   Worker worker(*this, process, life);
-  const auto arena = process.take_handle(
-      static_cast<int>(number_of(process.variable(TUTTI_CONTROL_FD_VARIABLE))));
+  const auto arena =
+      process.take_handle(static_cast<int>(number_of(process.variable(TUTTI_CONTROL_FD_VARIABLE))));
   if (!arena) co_return 1;
   const auto pages = ControlPages::open(process, *arena);
   if (!pages) co_return 1;

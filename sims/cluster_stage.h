@@ -123,7 +123,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   std::vector<uint32_t> workers_;  // of each host, that live; each takes a slot
   std::map<uint32_t, Instant> away_until_;
   std::multiset<Life> alive_;
-  std::map<Life, Joins> joining_;  // those of them whose work is done
+  std::map<Life, Joins> joining_;                             // those of them whose work is done
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> newest_;  // epochs of jobs' processes
   ExitLedger exits_;
   std::set<std::pair<uint32_t, pid_t>> processes_;  // of workers and spares: host and number

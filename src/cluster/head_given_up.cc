@@ -1,5 +1,5 @@
-// Hosts that were lost with something of a job, when it went on elsewhere or ended without them. One
-// that is back may still run it: it gets nothing new until it has said that this is gone.
+// Hosts that were lost with something of a job, when it went on elsewhere or ended without them.
+// One that is back may still run it: it gets nothing new until it has said that this is gone.
 #include "base/log.h"
 #include "cluster/head.h"
 
@@ -26,9 +26,9 @@ cluster::Message Head::ask_vacated(NodeId node, const HeadJob& job) {
   return message;
 }
 
-// Gives whether anybody is here to be asked. The coordinator of a job that goes on ends what it does
-// not want there, and may still start something by a layout of before until it has said that it
-// knows ours; what is there of a job that is over nobody else would end.
+// Gives whether anybody is here to be asked. The coordinator of a job that goes on ends what it
+// does not want there, and may still start something by a layout of before until it has said that
+// it knows ours; what is there of a job that is over nobody else would end.
 bool Head::ask_given_up() {
   bool asked = false;
   for (const auto& [node, jobs] : state_.given_up) {

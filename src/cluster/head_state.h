@@ -45,7 +45,8 @@ struct HeadJob {
   google::protobuf::RepeatedPtrField<cluster::TakenRestarts> taken;
   cluster::Row culprit;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
-  RangeSet given_up;  // hosts that were lost with something of it, and have not said that it is gone
+  RangeSet
+      given_up;  // hosts that were lost with something of it, and have not said that it is gone
   std::optional<cluster::EndRequest> end;  // what a client asked for
   int64_t submitted_ns = 0;
   int64_t started_ns = 0;
@@ -69,8 +70,8 @@ struct HeadState {
   std::map<uint64_t, std::unique_ptr<HeadJob>> jobs;
   std::map<std::string, uint64_t> keys;
   std::map<NodeId, std::set<uint64_t>> given_up;  // hosts, with the jobs that gave them up
-  JobQueue queue;             // some of them may have ended meanwhile
-  std::deque<uint64_t> over;  // jobs that ended, oldest first
+  JobQueue queue;                                 // some of them may have ended meanwhile
+  std::deque<uint64_t> over;                      // jobs that ended, oldest first
   uint64_t next_job = 1;
 
   HeadJob* find(uint64_t job);

@@ -286,8 +286,9 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
     if (!pieces.empty())
-      placed = place_role(spec, role, Room::now, wanted.slots() == 0 ? alive_.minus(closed_) : roomy_,
-                          std::move(pieces), staying[role], used, next);
+      placed =
+          place_role(spec, role, Room::now, wanted.slots() == 0 ? alive_.minus(closed_) : roomy_,
+                     std::move(pieces), staying[role], used, next);
   }
   const Segments& kept = placed ? next : layout;
   change(spec, kept, nodes_of(kept), true);

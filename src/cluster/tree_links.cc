@@ -360,7 +360,8 @@ void TreeNode::miss(TreeLink& link) {
   Duration grace = link.was_silent ? kOrphanGrace : kRestartGrace;
   if (link.back_within > grace) grace = link.back_within;
   if (link.was_silent) nodes.remove(link.node);
-  if (!nodes.empty()) orphans_.change().push_back({world_.clock().now() + grace, nodes, link.has_moved});
+  if (!nodes.empty())
+    orphans_.change().push_back({world_.clock().now() + grace, nodes, link.has_moved});
   TUTTI_LOG(info, "lost a node below",
             {{"node", link.node}, {"silent", link.was_silent}, {"below", nodes.size()}});
   if (link.was_silent) drop_alive(RangeSet(link.node));
