@@ -120,7 +120,7 @@ def test_a_failing_job_has_the_verdict_of_a_run(door: tutti.Cluster) -> None:
 def test_a_job_whose_time_was_up_says_so_and_who_still_ran(door: tutti.Cluster) -> None:
     roles = [role("trap '' TERM; sleep 1000 & wait; sleep 1000", count=2)]
     job = door.submit(name="late", roles=roles, timeout="300ms", grace="200ms")
-    assert job.wait() == "timed_out"
+    assert job.wait() == "timed-out"
     headline, *rest = job.verdict().splitlines()
     assert headline == "tutti: the time of 300 ms is up; ranks 0-1 still ran"
     assert any("still there 200 ms after being asked to end" in line for line in rest)

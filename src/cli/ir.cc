@@ -40,8 +40,7 @@ examples:
 }  // namespace
 
 int ir(int argc, char** argv) {
-  return hand_over({.name = "ir", .module = "tutti.ir", .help = kHelp, .has_file = true}, argc,
-                   argv);
+  return hand_over({.name = "ir", .module = "tutti.ir", .help = kHelp, .has_file = true}, argc, argv);
 }
 
 }  // namespace tutti::cli

@@ -36,9 +36,9 @@ struct ControlChange {
   RankRanges revived;  // they leave the set of the dead
   RankRanges died;     // they enter it, but for a rank's own page, and the present epoch is over
   uint64_t last_epoch = UINT64_MAX;  // in which those lived: pages in a newer one stay as they are
-  bool ends_older = false;           // epochs before `epoch` are over: deaths began it
-  RankRanges leaving;   // they are not in `epoch`: their own pages stay in theirs, which is over
-  RankRanges gone;      // they enter the set, and end nothing: they are not in this epoch
+  bool ends_older = false;  // epochs before `epoch` are over: deaths began it
+  RankRanges leaving;  // they are not in `epoch`: their own pages stay in theirs, which is over
+  RankRanges gone;     // they enter the set, and end nothing: they are not in this epoch
   RankRanges returned;  // they had died, and are in `epoch` again: who is not in it has lost them
   bool clear = false;   // first of all the set of the dead becomes empty
 };
