@@ -4,41 +4,12 @@
 
 #include <algorithm>
 #include <ctime>
-#include <optional>
 #include <string>
 
-#include "wire/authority.h"
-#include "wire/faulty_stream.h"
-#include "wire/tls.h"
-#include "world/manual_clock.h"
-#include "world/scope.h"
+#include "seal_pair.h"
 
 namespace tutti::wire {
 namespace {
-
-Task<void> shake(Seal& seal, Stream& stream, bool& done) {
-  auto identity = co_await seal.handshake(stream);
-  done = identity.has_value();
-}
-
-struct Pair {
-  std::unique_ptr<Seal> client;
-  std::unique_ptr<Seal> server;
-};
-
-Pair connect(Executor& executor, Clock& clock, const std::shared_ptr<const TlsContext>& context) {
-  Pair pair{make_tls_seal(context, clock, {.side = Side::connecting}),
-            make_tls_seal(context, clock, {.side = Side::accepting})};
-  auto [first, second] = FaultyStream::make_pair();
-  bool client_done = false;
-  bool server_done = false;
-  Scope scope{Scope::Root{}};
-  scope.spawn(shake(*pair.client, *first, client_done));
-  scope.spawn(shake(*pair.server, *second, server_done));
-  executor.run_ready();
-  TUTTI_ASSERT(client_done && server_done, "a handshake in memory succeeds");
-  return pair;
-}
 
 template <class Work>
 double seconds_each(int times, Work work) {
@@ -47,7 +18,7 @@ double seconds_each(int times, Work work) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / times;
 }
 
-double message_seconds(Pair& pair, size_t size, int times) {
+double message_seconds(SealPair& pair, size_t size, int times) {
   const std::string text(size, 'x');
   const Bytes part = as_bytes(text);
   std::string travelled;
@@ -62,16 +33,13 @@ double message_seconds(Pair& pair, size_t size, int times) {
 }
 
 int measure() {
-  Executor executor;
-  ManualClock clock;
-  const auto authority = Authority::create("bench", 0).value();
-  const auto context = TlsContext::make(authority.issue({Role::agent, "node"}, 0).value()).value();
-  Pair pair = connect(executor, clock, context);
+  SealBench bench;
+  SealPair pair = bench.connect();
   double handshake = 1;
   double small = 1;
   double large = 1;
   for (int round = 0; round < 7; ++round) {  // the best of several: others share this machine
-    handshake = std::min(handshake, seconds_each(200, [&] { connect(executor, clock, context); }));
+    handshake = std::min(handshake, seconds_each(200, [&] { bench.connect(); }));
     small = std::min(small, message_seconds(pair, 100, 20'000));
     large = std::min(large, message_seconds(pair, 1 << 20, 100));
   }

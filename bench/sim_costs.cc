@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "seal_pair.h"
 #include "world/sim/costs.h"
 
 extern char** environ;
@@ -106,6 +107,12 @@ void measure_network(CostTable& table) {
   close(ends.client);
   close(ends.server);
   close(listener);
+}
+
+// Both sides do about the same arithmetic.
+void measure_handshake(CostTable& table) {
+  wire::SealBench bench;
+  table.handshake_ns = cost_ns(500, [&] { bench.connect(); }) / 2;
 }
 
 // The end of a process is that of a fork that does nothing; the rest of /bin/true is its start.
@@ -220,10 +227,10 @@ void measure_disk_of(const std::string& folder, CostTable& table) {
 
 void print(const CostTable& table) {
   fmt::print(
-      "# Made by bench_sim_costs. Processor time is measured, but for timer_ns and handshake_ns;\n"
-      "# those and everything from within_host_ns on (latencies, jitter, bandwidth, the disk's\n"
-      "# speed) are assumed: a TLS 1.3 handshake both ways, 25 Gbit/s in two tiers, a common NVMe\n"
-      "# disk.\n");
+      "# Made by bench_sim_costs. Processor time is measured, but for timer_ns; that and "
+      "everything\n"
+      "# from within_host_ns on (latencies, jitter, bandwidth, the disk's speed) are assumed:\n"
+      "# 25 Gbit/s in two tiers, a common NVMe disk.\n");
   fmt::print("name = \"{}\"\nmeasured_on = \"{}\"\nmeasured_with = \"{}\"\n\n", table.name,
              table.measured_on, table.measured_with);
   for (const CostTable::Entry& entry : CostTable::entries()) {
@@ -241,6 +248,7 @@ int main(int argc, char** argv) {
   if (argc > 1) table.measured_on = argv[1];
   table.measured_with = "bench/sim_costs.cc";
   tutti::measure_network(table);
+  tutti::measure_handshake(table);
   tutti::measure_processes(table);
   tutti::measure_disk(table);
   if (argc > 2) {

@@ -210,7 +210,8 @@ Task<Result<std::string>> make_verdict(Cluster& cluster, uint64_t job) {
   auto over = co_await ask_info(cluster, job);
   if (!over) co_return fail(std::move(over).error());
   report.elapsed = Duration(over->ended_unix_ns() - over->submitted_unix_ns());
-  const VerdictOptions style{.labels = labels_of(*over)};
+  VerdictOptions style{.grace = Duration(over->grace_ns()), .labels = labels_of(*over)};
+  if (over->timeout_ns() > 0) style.timeout = Duration(over->timeout_ns());
   co_return verdict_text(report, printer.tails(), style);
 }
 

@@ -46,6 +46,9 @@ class ClusterStage::Worker {
     if (!stage_.keep_lives_) return;
     stage_.exits_.began(life_, host_.index(), host_.boots());
     stage_.alive_.insert(life_);
+    const uint32_t here = ++stage_.workers_[host_.index()];
+    stage_.sim_.check(here <= stage_.options_.slots, "host {} has {} slots and runs {} processes",
+                      host_.index(), stage_.options_.slots, here);
     uint64_t& newest = stage_.newest_[{life_.job, life_.process}];
     const Life old{life_.job, life_.process, std::exchange(newest, std::max(newest, life_.epoch))};
     if (old.epoch == 0 || old.epoch >= life_.epoch) return;
@@ -57,6 +60,7 @@ class ClusterStage::Worker {
     const ExitLedger::End end{
         .code = code_.value_or(0), .killed = !code_.has_value(), .with_host = !host_.up()};
     stage_.exits_.ended(life_, end, stage_.sim_.now_ns());
+    --stage_.workers_[host_.index()];
     stage_.joining_.erase(life_);
     stage_.alive_.erase(stage_.alive_.find(life_));
   }
@@ -98,6 +102,7 @@ ClusterStage::ClusterStage(Simulator& sim, StageOptions options)
       roster_(sim.hosts(), options.fan_out),
       agents_(sim.hosts()),
       agent_pids_(sim.hosts()),
+      workers_(sim.hosts()),
       exits_([this](const std::string& what) { sim_.check(false, "{}", what); }),
       keep_lives_(sim.hosts() <= kMostHostsWithLedger) {
   auto agents = std::make_shared<AgentOptions>();

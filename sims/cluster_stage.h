@@ -120,6 +120,7 @@ class ClusterStage : public std::enable_shared_from_this<ClusterStage> {
   Scope* head_strands_ = nullptr;  // while there is a head
   std::vector<Agent*> agents_;
   std::vector<pid_t> agent_pids_;
+  std::vector<uint32_t> workers_;  // of each host, that live; each takes a slot
   std::map<uint32_t, Instant> away_until_;
   std::multiset<Life> alive_;
   std::map<Life, Joins> joining_;                             // those of them whose work is done

@@ -117,6 +117,16 @@ def test_a_failing_job_has_the_verdict_of_a_run(door: tutti.Cluster) -> None:
     assert failed.value.code == "failed"
 
 
+def test_a_job_whose_time_was_up_says_so_and_who_still_ran(door: tutti.Cluster) -> None:
+    roles = [role("trap '' TERM; sleep 1000 & wait; sleep 1000", count=2)]
+    job = door.submit(name="late", roles=roles, timeout="300ms", grace="200ms")
+    assert job.wait() == "timed-out"
+    headline, *rest = job.verdict().splitlines()
+    assert headline == "tutti: the time of 300 ms is up; ranks 0-1 still ran"
+    assert any("still there 200 ms after being asked to end" in line for line in rest)
+    assert rest[-1].endswith("exit code 124")
+
+
 def test_processes_hosts_and_status_are_told(door: tutti.Cluster) -> None:
     job = door.submit(name="two", roles=[role("sleep 1000", count=2)])
     wait_until(lambda: [p.state for p in job.processes()] == ["running"] * 2, "both run")

@@ -1,12 +1,33 @@
 #include "cli/arguments.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/complain.h"
 
 namespace tutti::cli {
+
+namespace {
+
+// "Could not convert: JOB = abc" leaves open what would do; only numbers are converted.
+std::string in_our_words(const CLI::ParseError& error) {
+  const std::string words = error.what();
+  constexpr std::string_view kNoNumber = "Could not convert: ";
+  const size_t value = words.find(" = ");
+  if (words.starts_with(kNoNumber) && value != std::string::npos)
+    return fmt::format("{}: '{}' is not a number",
+                       words.substr(kNoNumber.size(), value - kNoNumber.size()),
+                       words.substr(value + 3));
+  return words;
+}
+
+}  // namespace
 
 Arguments::Option Arguments::Option::required() const { return Option(option_->required()); }
 
@@ -48,8 +69,12 @@ Arguments Arguments::add_subcommand(std::string name, std::string description) {
 std::optional<int> Arguments::parse(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help
+    return app_->exit(done);
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? 0 : kCalledWrongly;
+    const std::string name = app_->get_name();
+    fmt::print(stderr, "{0}: {1}; {0} --help says what there is\n", name, in_our_words(error));
+    return kCalledWrongly;
   }
   return {};
 }

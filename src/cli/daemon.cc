@@ -61,7 +61,7 @@ Task<Result<void>> run_until_signal(DaemonContext& context, Signals& signals,
 Result<void> run_program(std::string_view program, Task<Result<void>> (*body)(DaemonContext&),
                          bool embedded) {
   TRY(Home home, Home::open());
-  TRY_DO(make_private_folder(home.folder));
+  TRY_DO(home.make());
   TRY_DO(make_private_folder(home.folder + "/" + std::string(program)));
   auto pid_file = PidFile::take(home.pid_file(program));
   if (!pid_file) return fail(pid_file.error().context(fmt::format("be the {} here", program)));

@@ -166,6 +166,18 @@ void operator delete(void* object) noexcept {
   heap.give_back(object);
 }
 void operator delete(void* object, size_t) noexcept { operator delete(object); }
+// Spans begin at multiples of any alignment, so that objects whose size is one of theirs have it.
+void* operator new(size_t size, std::align_val_t alignment) {
+  const auto multiple = static_cast<size_t>(alignment);
+  const bool fits = size <= tutti::cli::kLargest && size % multiple == 0;
+  void* object = uses_heap && fits ? heap.take(size) : nullptr;
+  const size_t rounded = (size + multiple - 1) / multiple * multiple;
+  if (object == nullptr) object = std::aligned_alloc(multiple, rounded);
+  TUTTI_ASSERT(object != nullptr, "there is memory");
+  return object;
+}
+void operator delete(void* object, std::align_val_t) noexcept { operator delete(object); }
+void operator delete(void* object, size_t, std::align_val_t) noexcept { operator delete(object); }
 // NOLINTEND(cppcoreguidelines-no-malloc,misc-new-delete-overloads)
 
 #endif

@@ -36,6 +36,13 @@ Result<Home> Home::open() {
   return home;
 }
 
+Result<void> Home::make() const {
+  auto made = make_private_folder(folder);
+  if (made) return {};
+  return fail(made.error().code(), "{}; set TUTTI_HOME to a folder that you may write",
+              made.error().context("make the folder of this machine's cluster").text());
+}
+
 Task<Result<Machine>> load_machine(World& world, const Home& home) {
   const std::string path = home.machine_file();
   auto text = co_await read_file(world.disk(), path, kMaxMachineBytes);

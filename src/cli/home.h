@@ -23,6 +23,7 @@ struct Home {
 
   // Made when it is not there. Refuses one whose sockets would have too long a name.
   static Result<Home> open();
+  Result<void> make() const;  // its folder, for nobody but us
 
   std::string machine_file() const { return folder + "/machine.json"; }
   std::string cluster_folder() const { return folder + "/cluster"; }

@@ -89,7 +89,7 @@ Task<Result<job::Spec>> make_job(World& world, RunOptions options, uint64_t open
   if (options.is_job_file()) {
     const std::string path = options.command.front();
     auto text = co_await read_file(world.disk(), path, kMostJobBytes);
-    if (!text) co_return fail(std::move(text).error());
+    if (!text) co_return fail(text.error().context("read the job file"));
     co_return make_job_of_text(world, *text, path, options, open_files);
   }
   job::Spec spec = job_of_command(world, options);

@@ -93,7 +93,7 @@ Task<Result<void>> store(World& world, const Home& home, const std::string& key,
 }
 
 Task<Result<void>> become_member(RealWorld& world, const Home& home, const JoinOptions& options) {
-  CO_TRY_DO(make_private_folder(home.folder));
+  CO_TRY_DO(home.make());
   auto before = co_await load_machine(world, home);
   if (before)
     co_return fail(Code::exists,

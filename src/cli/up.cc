@@ -81,7 +81,7 @@ Task<Result<void>> start_programs(RealWorld& world, const Home& home, bool has_h
 }
 
 Task<Result<void>> start_all(RealWorld& world, const Home& home, const UpOptions& options) {
-  CO_TRY_DO(make_private_folder(home.folder));
+  CO_TRY_DO(home.make());
   auto known = co_await load_machine(world, home);
   std::optional<Machine> before;
   if (known) before = std::move(*known);

@@ -122,6 +122,7 @@ void Agent::on_parcel(NodeId from, Bytes body) {
       return;
     }
     case cluster::Message::kQuery: return answer_query(from, message.query());
+    case cluster::Message::kVacated: return on_vacated(message);
     case cluster::Message::kAsk: {
       if (!tree_->has_child(message.ask().node(), message.ask().instance())) return;
       cluster::Message answer;
@@ -167,10 +168,24 @@ void Agent::on_directive(NodeId from, const cluster::Directive& directive) {
   job->on_directive(directive);
 }
 
+void Agent::on_vacated(const cluster::Message& message) {
+  const cluster::Vacated& asked = message.vacated();
+  const HostJob* job = find_job(asked.job());
+  const auto but = set_from(asked.but());
+  if (job != nullptr && !(but && job->has_only(*but, asked.epoch()))) return;
+  // A directive of before may still be on its way.
+  if (asked.epoch() != 0) remember_end(asked.job(), asked.epoch() - 1);
+  send_to_head(message);
+}
+
+void Agent::remember_end(uint64_t job, uint64_t epoch) {
+  ended_[job] = std::max(ended_[job], epoch);
+  if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
+}
+
 void Agent::on_end(NodeId from, const cluster::End& end) {
   if (end.epoch() != 0) {
-    ended_[end.job()] = std::max(ended_[end.job()], end.epoch());
-    if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
+    remember_end(end.job(), end.epoch());
     for (Alarm* watcher : job_watchers_) watcher->ring();
   }
   if (HostJob* job = find_job(end.job())) {

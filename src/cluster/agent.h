@@ -115,6 +115,8 @@ class Agent final : public TreeUser, public JobHost, private EventLogReader {
   std::string address_of(NodeId node) override;
   void on_directive(NodeId from, const cluster::Directive& directive);
   void on_end(NodeId from, const cluster::End& end);
+  void on_vacated(const cluster::Message& message);
+  void remember_end(uint64_t job, uint64_t epoch);
   void answer_query(NodeId from, const cluster::Query& query);
   cluster::Hanging hanging(const Child& child) const;
   void send_to_head(const cluster::Message& message);

@@ -487,6 +487,7 @@ void Coordinator::begin_end(cluster::JobState state, std::string why, Duration g
   adopted_by_.reset();
   end_at_.reset();
   timeout_at_.reset();
+  lost_.add(std::exchange(given_up_, {}));
   state_ = cluster::ENDING;
   why_ = std::move(why);
   // Hosts forget a job that ended: it must not begin again for want of memory. Our own host keeps

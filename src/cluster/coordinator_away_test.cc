@@ -31,6 +31,19 @@ TEST_CASE("who is away is not waited for when another is silent anyway") {
   CHECK(bench.wanted() == "2-5");
 }
 
+TEST_CASE("a job that is ended while its hosts are asked does not wait for those that are gone") {
+  const job::Spec spec = spec_of({{.count = 8}});
+  cluster::Appointment appointment = appointment_of(spec, 2, 2);
+  set_pairs(set("2"), appointment.mutable_lost());
+  CoordinatorBench bench(appointment);
+  bench.started("0-1", kFirstEpoch);
+  bench.request_end(1s);
+  CHECK(bench.told_to_end() == "1,3-4");
+  bench.ended("1,3-4");
+  CHECK(bench.state() == cluster::KILLED_BY_USER);
+  CHECK(set_from(bench.last_update.silent()).value().text() == "2");
+}
+
 TEST_CASE("a host that was away and is not waited for any more is lost") {
   const job::Spec spec = spec_of({{.count = 8}});
   CoordinatorBench bench(appointment_of(spec, 2, 2));

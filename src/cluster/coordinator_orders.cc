@@ -88,6 +88,7 @@ void Coordinator::send_update() {
   *update.mutable_leftovers() = leftovers_;
   set_pairs(wanted_, update.mutable_wanted());
   update.set_end_known(end_at_ || state_ >= cluster::ENDING);
+  if (state_ >= cluster::SUCCEEDED) set_pairs(touched_, update.mutable_silent());
   send(RangeSet(kHead), std::move(message));
   update_at_ = now_ + kResendPause;
 }

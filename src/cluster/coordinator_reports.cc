@@ -147,7 +147,9 @@ void Coordinator::note_leftovers(const cluster::Row& row, const RangeSet& hosts)
 }
 
 void Coordinator::on_ended(const RangeSet& hosts) {
-  touched_.remove(hosts);
+  // One of the layout may have refused what was told before, and begin what is told now.
+  const RangeSet mine = state_ == cluster::ENDING ? RangeSet() : nodes().minus(lost_);
+  touched_.remove(hosts.minus(mine));
   if (state_ != cluster::ENDING || !touched_.minus(lost_).empty()) return;
   resend_at_ = kNever;
   set_state(final_state_, why_);

@@ -59,6 +59,7 @@ void Head::on_parcel(NodeId from, Bytes body) {
   cluster::Message message;
   if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
   if (message.has_update()) on_update(from, message.update());
+  if (message.has_vacated()) on_vacated(from, message.vacated());
   // What a twin says of itself is not of the host.
   if (message.has_about() && !twins_.is_another(message.about().node(), message.about().instance()))
     learn(message.about());
@@ -118,19 +119,25 @@ void Head::on_away(const RangeSet& nodes, bool away) {
   RangeSet here = nodes.common(tree_->alive());
   here.remove(kHead);
   for (const NodeId node : here.members()) state_.placement.set_alive(node, !away);
-  if (!away && !here.empty()) hosts_came();
+  if (away || here.empty()) return;
+  if (ask_given_up()) time_.ring();
+  hosts_came();
 }
 
 void Head::on_alive(const RangeSet& added, const RangeSet& removed) {
-  for (const NodeId node : removed.members())
+  for (const NodeId node : removed.members()) {
+    back_.erase(node);
     if (node != kHead) state_.placement.set_alive(node, false);
+  }
   for (const NodeId node : added.members())
     if (node != kHead) state_.placement.set_alive(node, true);
   if (!removed.empty()) {
     TUTTI_LOG(info, "lost hosts", {{"hosts", removed.text()}});
     find_coordinators();
   }
-  if (!added.empty()) hosts_came();
+  if (added.empty()) return;
+  if (ask_given_up()) time_.ring();
+  hosts_came();
 }
 
 void Head::hosts_came() {

@@ -125,6 +125,12 @@ class Head final : public TreeUser, private EventLogReader {
   std::string name_of(NodeId node) const;
   // The host in its address: what others connect to.
   std::string place_of(NodeId node) const;
+  // Hosts that were given up (head_given_up.cc).
+  void give_up(HeadJob& job, const RangeSet& hosts);
+  bool ask_given_up();
+  cluster::Message ask_vacated(NodeId node, const HeadJob& job);
+  void on_vacated(NodeId node, const cluster::Vacated& vacated);
+
   uint64_t post_placed(const HeadJob& job);
   uint64_t post_changed(const HeadJob& job);
   Task<Result<void>> keep_time();
@@ -155,6 +161,7 @@ class Head final : public TreeUser, private EventLogReader {
   std::unique_ptr<LogLimit> tell_twins_;  // once there were some
   std::map<uint64_t, PendingQuery> queries_;
   uint64_t next_query_ = 1;
+  std::map<NodeId, uint64_t> back_;  // that were given up and are here: what their answers bear
   int64_t up_since_ns_ = 0;
   Alarm time_;
   Scope* strands_ = nullptr;

@@ -12,6 +12,10 @@ namespace {
 
 constexpr Duration kResendPause = 1s;
 
+bool is_same_segment(const cluster::Segment& one, const cluster::Segment& other) {
+  return one.SerializeAsString() == other.SerializeAsString();
+}
+
 }  // namespace
 
 void Head::send(NodeId to, const cluster::Message& message) {
@@ -74,7 +78,7 @@ void Head::appoint(HeadJob& job, NodeId coordinator, bool fresh) {
   ++job.term;
   job.coordinator = coordinator;
   job.fresh = fresh;
-  job.heard = false;
+  job.heard = job.agreed = false;
   const uint64_t sequence = post_placed(job);
   strands_->spawn(appoint_durably(job.id, job.term, sequence));
 }
@@ -172,6 +176,7 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
 uint64_t Head::take_update(HeadJob& job, const cluster::JobUpdate& update) {
   const std::string before = changed_of(job).SerializeAsString();
   job.heard = true;
+  job.agreed = std::ranges::equal(update.layout(), job.layout, is_same_segment);
   job.epoch = update.epoch();
   job.restarts = update.restarts();
   job.taken = update.taken();
@@ -181,6 +186,8 @@ uint64_t Head::take_update(HeadJob& job, const cluster::JobUpdate& update) {
   job.wanted = set_from(update.wanted()).value_or(RangeSet());
   job.state = update.state();
   if (is_over(job.state)) {
+    const RangeSet silent = set_from(update.silent()).value_or(RangeSet());
+    give_up(job, silent.common(nodes_of(job.layout)));
     state_.settle_room(job, nodes_of(job.layout));
     state_.end(job, world_.clock().unix_ns());
   }
@@ -220,7 +227,9 @@ void Head::forget_old() {
   while (state_.over.size() > options_.most_ended) {
     const uint64_t id = state_.over.front();
     const HeadJob* job = state_.find(id);
-    if (job != nullptr && (!job->watchers.empty() || !job->leftovers.empty())) {
+    const bool needed = job != nullptr && (!job->watchers.empty() || !job->leftovers.empty() ||
+                                           !job->given_up.empty());
+    if (needed) {
       state_.over.pop_front();
       state_.over.push_back(id);  // later
       return;
@@ -249,8 +258,14 @@ void Head::grant(HeadJob& job) {
     job.why = layout.error().message();
     return;
   }
+  const JobNumbers numbers(job.spec);
+  RangeSet left;
+  for (const ProcessId process : job.wanted.members())
+    if (const auto node = node_of(numbers, job.layout, process)) left.add(*node);
   job.layout = std::move(*layout);
   job.wanted = RangeSet();
+  job.agreed = false;
+  give_up(job, left);
   const uint64_t sequence = post_placed(job);
   cluster::Message message;
   cluster::Grant& grant = *message.mutable_grant();
@@ -275,10 +290,10 @@ void Head::changed(HeadJob& job) {
   for (JobWatcher* watcher : job.watchers) watcher->on_job_changed(job.id);
 }
 
-// Appointments that nobody answered are told again.
+// Appointments that nobody answered are told again, and hosts that are back asked again.
 Task<Result<void>> Head::keep_time() {
   while (true) {
-    bool waiting = false;
+    bool waiting = ask_given_up();
     for (const auto& [id, job] : state_.jobs) {
       if (!job->placed || is_over(job->state) || job->heard) continue;
       waiting = true;

@@ -19,6 +19,7 @@ std::unique_ptr<HeadJob> job_from(uint64_t sequence, const cluster::KeptJob& kep
   auto job = tutti::job_from(kept.submitted());
   job->sequence = sequence;
   if (kept.has_placed()) set_placed(*job, kept.placed());
+  job->given_up = set_from(kept.placed().given_up()).value_or(RangeSet());
   if (kept.has_changed()) set_changed(*job, kept.changed());
   job->ended_ns = kept.changed().at_unix_ns();
   if (kept.has_end()) job->end = kept.end();
@@ -80,6 +81,7 @@ Result<void> restore_snapshot(uint64_t sequence, std::string_view bytes, HeadSta
   for (const auto& [id, job] : state.jobs) {
     if (!job->key.empty()) state.keys[job->key] = id;
     state.placement.take(job->spec, job->layout, HeadState::held_by(*job));
+    state.set_given_up(*job, std::exchange(job->given_up, {}));
   }
   state.next_job = snapshot.next_job();
   for (const uint64_t id : snapshot.queue())

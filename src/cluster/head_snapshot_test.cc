@@ -97,6 +97,9 @@ class Author {
     *record.mutable_placed()->mutable_layout() = std::move(*layout);
     record.mutable_placed()->set_fresh(!job->placed);
     if (!job->placed) record.mutable_placed()->set_started_unix_ns(now_);
+    RangeSet given_up = job->given_up;
+    if (job->placed) given_up.add(nodes_of(job->layout).front());
+    set_pairs(given_up, record.mutable_placed()->mutable_given_up());
     return record;
   }
   Maybe changed(const HeadState& state) {
@@ -105,6 +108,7 @@ class Author {
     cluster::HeadRecord record;
     cluster::JobChanged& changed = *record.mutable_changed();
     changed = changed_of(*job);
+    if (random_.below(2) == 0) changed.clear_given_up();
     if (is_over(job->state)) {
       changed.clear_leftovers();  // they have gone at last
       return record;
@@ -134,7 +138,7 @@ class Author {
   Maybe forgotten(const HeadState& state) {
     if (state.over.empty()) return {};
     const uint64_t id = state.over[random_.below(std::min<size_t>(state.over.size(), 3))];
-    if (!state.find(id)->leftovers.empty()) return {};
+    if (!state.find(id)->leftovers.empty() || !state.find(id)->given_up.empty()) return {};
     cluster::HeadRecord record;
     record.set_forgotten(id);
     return record;
@@ -170,6 +174,8 @@ std::string text_of(const HeadState& state) {
     if (job != nullptr && job->state == cluster::QUEUED) text += fmt::format("{} waits\n", id);
   }
   for (const uint64_t id : state.over) text += fmt::format("{} is over\n", id);
+  for (const auto& [node, jobs] : state.given_up)
+    text += fmt::format("{} gave up {}\n", fmt::join(jobs, ", "), node);
   for (NodeId node = 1; node <= kHosts; ++node)
     text += fmt::format("{}: {} of {}\n", node, state.placement.free(node),
                         state.placement.slots(node));

@@ -49,12 +49,14 @@ void HeadState::replay(uint64_t sequence, const cluster::HeadRecord& record,
     placement.give_back(job->spec, job->layout, held_by(*job));
     set_placed(*job, record.placed());
     placement.take(job->spec, job->layout, held_by(*job));
+    set_given_up(*job, set_from(record.placed().given_up()).value_or(RangeSet()));
   }
   if (!record.has_changed()) return;
   const bool ends = is_over(record.changed().state()) && !is_over(job->state);
   const RangeSet before = held_by(*job);
   set_changed(*job, record.changed());
   settle_room(*job, before);
+  set_given_up(*job, set_from(record.changed().given_up()).value_or(RangeSet()));
   if (ends) end(*job, record.changed().at_unix_ns());
 }
 
@@ -69,6 +71,9 @@ void HeadState::know_host(const cluster::HostAbout& about) {
 void HeadState::forget_host(const std::string& name) {
   const auto found = numbers.find(name);
   if (found == numbers.end()) return;
+  if (const auto jobs_there = given_up.find(found->second); jobs_there != given_up.end())
+    for (const uint64_t id : std::set(jobs_there->second))
+      if (HeadJob* job = find(id)) set_given_up(*job, job->given_up.minus(RangeSet(found->second)));
   hosts[found->second] = cluster::HostAbout();
   placement.set_host(found->second, 0);
   numbers.erase(found);
@@ -90,7 +95,10 @@ void HeadState::end(HeadJob& job, int64_t at_ns) {
 }
 
 void HeadState::forget(uint64_t id) {
-  if (const HeadJob* job = find(id); job != nullptr && !job->key.empty()) keys.erase(job->key);
+  if (HeadJob* job = find(id)) {
+    if (!job->key.empty()) keys.erase(job->key);
+    set_given_up(*job, {});
+  }
   jobs.erase(id);
   if (!over.empty() && over.front() == id) return over.pop_front();
   std::erase(over, id);
@@ -106,6 +114,21 @@ void HeadState::settle_room(const HeadJob& job, const RangeSet& before) {
   const RangeSet now = held_by(job);
   placement.give_back(job.spec, job.layout, before.minus(now));
   placement.take(job.spec, job.layout, now.minus(before));
+}
+
+void HeadState::set_given_up(HeadJob& job, RangeSet hosts) {
+  const RangeSet before = std::exchange(job.given_up, std::move(hosts));
+  for (const NodeId node : job.given_up.minus(before).members()) {
+    given_up[node].insert(job.id);
+    placement.set_open(node, false);
+  }
+  for (const NodeId node : before.minus(job.given_up).members()) {
+    std::set<uint64_t>& jobs_there = given_up[node];
+    jobs_there.erase(job.id);
+    if (!jobs_there.empty()) continue;
+    given_up.erase(node);
+    placement.set_open(node, true);
+  }
 }
 
 cluster::JobSubmitted submitted_of(const HeadJob& job) {
@@ -126,6 +149,7 @@ cluster::JobPlaced placed_of(const HeadJob& job) {
   *placed.mutable_layout() = job.layout;
   placed.set_fresh(job.fresh);
   placed.set_started_unix_ns(job.started_ns);
+  set_pairs(job.given_up, placed.mutable_given_up());
   return placed;
 }
 
@@ -140,6 +164,7 @@ cluster::JobChanged changed_of(const HeadJob& job) {
   *changed.mutable_culprit() = job.culprit;
   *changed.mutable_leftovers() = job.leftovers;
   changed.set_at_unix_ns(job.ended_ns);
+  set_pairs(job.given_up, changed.mutable_given_up());
   return changed;
 }
 
@@ -191,6 +216,8 @@ cluster::JobInfo brief_info(const HeadJob& job) {
   if (job.culprit.has_exit()) *info.mutable_culprit() = job.culprit;
   *info.mutable_leftovers() = job.leftovers;
   info.set_coordinator(job.coordinator);
+  info.set_timeout_ns(job.spec.timeout_ns());
+  info.set_grace_ns(job.spec.grace_ns());
   if (job.end) info.set_ended_by(job.end->by());
   if (job.end && job.end->preempted()) info.set_notice_ns(job.spec.notice_ns());
   return info;

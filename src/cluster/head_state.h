@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ struct HeadJob {
   google::protobuf::RepeatedPtrField<cluster::TakenRestarts> taken;
   cluster::Row culprit;
   google::protobuf::RepeatedPtrField<cluster::Row> leftovers;
+  RangeSet
+      given_up;  // hosts that were lost with something of it, and have not said that it is gone
   std::optional<cluster::EndRequest> end;  // what a client asked for
   int64_t submitted_ns = 0;
   int64_t started_ns = 0;
@@ -51,7 +54,8 @@ struct HeadJob {
   uint64_t sequence = 0;  // of its last record
 
   // Heard and asked since the head began; in no record.
-  bool heard = false;  // of this term's coordinator
+  bool heard = false;   // of this term's coordinator
+  bool agreed = false;  // which goes by our layout, in this epoch
   RangeSet wanted;
   uint64_t changes = 1;
   std::vector<JobWatcher*> watchers;
@@ -65,8 +69,9 @@ struct HeadState {
   std::map<std::string, NodeId> numbers;
   std::map<uint64_t, std::unique_ptr<HeadJob>> jobs;
   std::map<std::string, uint64_t> keys;
-  JobQueue queue;             // some of them may have ended meanwhile
-  std::deque<uint64_t> over;  // jobs that ended, oldest first
+  std::map<NodeId, std::set<uint64_t>> given_up;  // hosts, with the jobs that gave them up
+  JobQueue queue;                                 // some of them may have ended meanwhile
+  std::deque<uint64_t> over;                      // jobs that ended, oldest first
   uint64_t next_job = 1;
 
   HeadJob* find(uint64_t job);
@@ -86,6 +91,8 @@ struct HeadState {
   static RangeSet held_by(const HeadJob& job);
   // Gives back, or takes again, the room of hosts that it held before and does now.
   void settle_room(const HeadJob& job, const RangeSet& before);
+  // Hosts that are given up take nothing new.
+  void set_given_up(HeadJob& job, RangeSet hosts);
 };
 
 cluster::JobSubmitted submitted_of(const HeadJob& job);

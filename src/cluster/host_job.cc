@@ -106,6 +106,14 @@ RangeSet HostJob::running() const {
   return running;
 }
 
+bool HostJob::has_only(const RangeSet& processes, uint64_t epoch) const {
+  if (adopting_ || next_ != nullptr || !lost_keeper_.get().empty()) return false;
+  if (end_ != nullptr && keeper_ != nullptr)
+    return false;  // which has not said that nothing is left
+  if (end_ == nullptr && this->epoch() < epoch) return false;
+  return running().plus(pending_).minus(processes).empty();
+}
+
 Instant HostJob::next_due() const {
   if (report_due_ || (next_ && !adopting_) || (end_ && !resetting_)) return Instant();
   Instant due =

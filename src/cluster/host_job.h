@@ -132,6 +132,8 @@ class HostJob final : private KeeperUser, private HealthChecks::Owner, private E
   cluster::HostRecord record() const;
   // What of it could not be ended here; "" for nothing.
   const std::string& left_behind() const { return left_behind_.get(); }
+  // Nothing but these runs here, or will by what was told before this epoch.
+  bool has_only(const RangeSet& processes, uint64_t epoch) const;
   // In a line, for whoever looks for what it waits for.
   std::string text() const;
   // What runs, for people.

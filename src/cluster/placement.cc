@@ -39,7 +39,7 @@ uint32_t Placement::slots(NodeId node) const {
 }
 
 uint32_t Placement::free(NodeId node) const {
-  if (node >= hosts_.size() || !alive_.contains(node)) return 0;
+  if (node >= hosts_.size() || !alive_.contains(node) || closed_.contains(node)) return 0;
   return hosts_[node].slots - std::min(hosts_[node].slots, hosts_[node].taken);
 }
 
@@ -64,6 +64,25 @@ void Placement::set_host(NodeId node, uint32_t slots, const std::string& only_fo
   hosts_[node].slots = slots;
   count(node, Count::in);
   if (free(node) != 0) roomy_.add(node);
+}
+
+void Placement::know_room(NodeId node) {
+  const bool had_room = roomy_.contains(node);
+  const bool has_room = free(node) != 0;
+  if (has_room && !had_room) roomy_.add(node);
+  if (!has_room && had_room) roomy_.remove(node);
+}
+
+void Placement::set_open(NodeId node, bool open) {
+  if (open == !closed_.contains(node)) return;
+  count(node, Count::out);
+  if (open) {
+    closed_.remove(node);
+  } else {
+    closed_.add(node);
+  }
+  count(node, Count::in);
+  know_room(node);
 }
 
 void Placement::set_alive(NodeId node, bool alive) {
@@ -192,13 +211,14 @@ Result<Segments> Placement::place_all(const job::Spec& spec, Room room,
   const auto slots_of = [&](int role) { return spec.roles(role).slots(); };
   const RangeSet known =
       room == Room::ever && hosts_.size() > 1 ? RangeSet(1, hosts_.size() - 1) : RangeSet();
+  const RangeSet open = alive_.minus(closed_);
   const auto place_in_order = [&] -> Result<Segments> {
     Segments layout;
     std::map<NodeId, uint32_t> used;
     for (const int role : order) {
       std::vector<Piece> pieces = {{0, spec.roles(role).count()}};
       const RangeSet& there = room == Room::ever              ? known
-                              : spec.roles(role).slots() == 0 ? alive_
+                              : spec.roles(role).slots() == 0 ? open
                                                               : roomy_;
       const RangeSet some = only == nullptr ? RangeSet() : there.common(*only);
       TRY_DO(place_role(spec, static_cast<size_t>(role), room, only == nullptr ? there : some,
@@ -266,8 +286,9 @@ Result<Segments> Placement::replace(const job::Spec& spec, const Segments& layou
     for (const RangeSet::Range& range : moving.ranges())
       pieces.push_back({numbers.index_of(range.first), range.last - range.first + 1});
     if (!pieces.empty())
-      placed = place_role(spec, role, Room::now, wanted.slots() == 0 ? alive_ : roomy_,
-                          std::move(pieces), staying[role], used, next);
+      placed =
+          place_role(spec, role, Room::now, wanted.slots() == 0 ? alive_.minus(closed_) : roomy_,
+                     std::move(pieces), staying[role], used, next);
   }
   const Segments& kept = placed ? next : layout;
   change(spec, kept, nodes_of(kept), true);
@@ -297,10 +318,7 @@ void Placement::change(const job::Spec& spec, const Segments& layout, const Rang
       uint32_t& taken = hosts_[node].taken;
       taken = taking ? taken + here * each : taken - std::min(taken, here * each);
       count(node, Count::in);
-      const bool had_room = roomy_.contains(node);
-      const bool has_room = free(node) != 0;
-      if (has_room && !had_room) roomy_.add(node);
-      if (!has_room && had_room) roomy_.remove(node);
+      know_room(node);
     }
   }
 }

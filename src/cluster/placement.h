@@ -17,6 +17,8 @@ class Placement {
   void set_host(NodeId node, uint32_t slots, const std::string& only_for = {});
   void set_alive(NodeId node, bool alive);
   bool is_alive(NodeId node) const;
+  // One that may have more than we know gets nothing new, alive or not, until it is open again.
+  void set_open(NodeId node, bool open);
 
   // Takes room for all processes of the spec. Code::exhausted when there is not enough now.
   enum class Hosts : uint8_t { all, of_user_alone };
@@ -64,6 +66,7 @@ class Placement {
   // A host is taken out of the sums before it changes, and put back afterwards.
   enum class Count : bool { out, in };
   void count(NodeId node, Count way);
+  void know_room(NodeId node);
   void change(const job::Spec& spec, const Segments& layout, const RangeSet& nodes, bool taking);
 
   std::vector<Host> hosts_;               // by number
@@ -71,7 +74,8 @@ class Placement {
   uint64_t all_slots_ = 0;
   uint64_t all_taken_ = 0;
   RangeSet alive_;
-  RangeSet roomy_;  // alive, with a free slot
+  RangeSet closed_;
+  RangeSet roomy_;  // alive and open, with a free slot
 };
 
 }  // namespace tutti

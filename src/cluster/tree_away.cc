@@ -31,12 +31,12 @@ void TreeNode::leave_for(Duration time) {
 
 RangeSet TreeNode::away() const {
   RangeSet nodes;
-  for (const Away& away : away_) nodes.add(away.nodes);
+  for (const Away& away : away_.get()) nodes.add(away.nodes);
   return nodes;
 }
 
 std::optional<Duration> TreeNode::away_for(NodeId node) const {
-  for (const Away& away : away_)
+  for (const Away& away : away_.get())
     if (away.nodes.contains(node)) return std::max(Duration(), away.until - world_.clock().now());
   return {};
 }
@@ -75,9 +75,9 @@ Result<void> TreeNode::on_away(TreeLink& link, const tree::Away& told) {
 
 // It is so, and everyone below hears of it. No time: they are back, or not waited for any more.
 void TreeNode::note_away(const RangeSet& nodes, Duration time) {
-  for (Away& away : away_) away.nodes.remove(nodes);
-  std::erase_if(away_, [](const Away& away) { return away.nodes.empty(); });
-  if (time > 0s) away_.push_back({world_.clock().now() + time, nodes});
+  for (Away& away : away_.change()) away.nodes.remove(nodes);
+  std::erase_if(away_.change(), [](const Away& away) { return away.nodes.empty(); });
+  if (time > 0s) away_.change().push_back({world_.clock().now() + time, nodes});
   const tree::Envelope envelope = away_message(nodes, time);
   for (const auto& child : children_)
     if (child->node != kNobody) child->post(envelope);
@@ -95,7 +95,7 @@ void TreeNode::note_back(const RangeSet& nodes) {
 
 // To a neighbour that has just become one.
 void TreeNode::tell_away(TreeLink& link) {
-  for (const Away& away : away_) {
+  for (const Away& away : away_.get()) {
     const Duration left = away.until - world_.clock().now();
     if (left <= 0s) continue;
     tree::Envelope envelope = away_message(away.nodes, left);
@@ -106,7 +106,7 @@ void TreeNode::tell_away(TreeLink& link) {
 
 Instant TreeNode::away_due() const {
   Instant due = kNever;
-  for (const Away& away : away_) due = std::min(due, away.until);
+  for (const Away& away : away_.get()) due = std::min(due, away.until);
   return due == kNever || up_ == nullptr ? due : due + kAwayMargin;
 }
 
@@ -115,7 +115,7 @@ Instant TreeNode::away_due() const {
 void TreeNode::expire_away() {
   const Instant now = world_.clock().now() - (up_ == nullptr ? Duration() : kAwayMargin);
   RangeSet over;
-  for (const Away& away : away_)
+  for (const Away& away : away_.get())
     if (away.until <= now) over.add(away.nodes);
   if (over.empty()) return;
   note_away(over, Duration());

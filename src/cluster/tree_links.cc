@@ -128,7 +128,7 @@ Result<void> TreeNode::on_attach(TreeLink& link, const tree::Attach& attach) {
   const TreeUser::Child child{link.node, link.instance, link.peer->identity.name, attach.about()};
   link.peer.reset();
   std::ranges::stable_sort(children_, {}, &TreeLink::node);
-  for (Orphans& orphans : orphans_) orphans.nodes.remove(alive);
+  find_again(alive);
   drop_alive(std::move(gone));
   add_alive(alive);
   tree::Envelope envelope;
@@ -292,7 +292,7 @@ Task<Result<void>> TreeNode::hang_below(tree::Place place) {
 // Who has left us for a better place, and lives below nobody here.
 RangeSet TreeNode::moved() const {
   RangeSet nodes;
-  for (const Orphans& orphans : orphans_)
+  for (const Orphans& orphans : orphans_.get())
     if (orphans.moved) nodes.add(orphans.nodes);
   for (const auto& child : children_) nodes.remove(child->alive);
   return nodes;
@@ -320,7 +320,8 @@ void TreeNode::hang_on(TreeLink& link) {
   link.peer.reset();
   // They are above, and whom we hang below has heard of them from themselves.
   alive_.remove(moved());
-  std::erase_if(orphans_, [](const Orphans& orphans) { return orphans.moved; });
+  if (!orphans_.get().empty())
+    std::erase_if(orphans_.change(), [](const Orphans& orphans) { return orphans.moved; });
   news_added_ = alive_.minus(proposal.told);
   news_removed_ = proposal.told.minus(alive_);
   if (!news_added_.empty() || !news_removed_.empty()) send_news();
@@ -359,7 +360,8 @@ void TreeNode::miss(TreeLink& link) {
   Duration grace = link.was_silent ? kOrphanGrace : kRestartGrace;
   if (link.back_within > grace) grace = link.back_within;
   if (link.was_silent) nodes.remove(link.node);
-  if (!nodes.empty()) orphans_.push_back({world_.clock().now() + grace, nodes, link.has_moved});
+  if (!nodes.empty())
+    orphans_.change().push_back({world_.clock().now() + grace, nodes, link.has_moved});
   TUTTI_LOG(info, "lost a node below",
             {{"node", link.node}, {"silent", link.was_silent}, {"below", nodes.size()}});
   if (link.was_silent) drop_alive(RangeSet(link.node));

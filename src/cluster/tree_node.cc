@@ -101,7 +101,7 @@ Task<Result<void>> TreeNode::work() {
 
 Instant TreeNode::next_due() const {
   Instant due = std::min({next_tick_, news_due_, reports_due_, away_due()});
-  for (const Orphans& orphans : orphans_) due = std::min(due, orphans.until);
+  for (const Orphans& orphans : orphans_.get()) due = std::min(due, orphans.until);
   const bool looks = !is_head_ && !hanging_ && (up_ == nullptr || up_place_ > 0);
   return looks ? std::min(due, next_hang_) : due;
 }
@@ -131,13 +131,21 @@ void TreeNode::reap_links() {
   std::erase_if(ended_, [](const auto& link) { return link->over(); });
 }
 
+// They hang below us again.
+void TreeNode::find_again(const RangeSet& nodes) {
+  if (orphans_.get().empty()) return;
+  for (Orphans& orphans : orphans_.change()) orphans.nodes.remove(nodes);
+}
+
 void TreeNode::expire_orphans() {
+  if (orphans_.get().empty()) return;
   const Instant now = world_.clock().now();
   RangeSet gone;
-  std::erase_if(orphans_, [&](const Orphans& orphans) {
+  std::erase_if(orphans_.change(), [&](const Orphans& orphans) {
     if (orphans.until <= now) gone.add(orphans.nodes);
     return orphans.until <= now;
   });
+  if (orphans_.get().empty()) orphans_.clear();
   if (!gone.empty()) drop_alive(std::move(gone));
 }
 
@@ -153,7 +161,7 @@ void TreeNode::add_alive(const RangeSet& nodes) {
 void TreeNode::drop_alive(RangeSet nodes) {
   if (numbered()) nodes.remove(node_);
   for (const auto& child : children_) nodes.remove(child->alive);
-  for (const Orphans& orphans : orphans_) nodes.remove(orphans.nodes);
+  for (const Orphans& orphans : orphans_.get()) nodes.remove(orphans.nodes);
   nodes = nodes.common(alive_);
   if (nodes.empty()) return;
   alive_.remove(nodes);
@@ -183,8 +191,9 @@ void TreeNode::send_news() {
 
 void TreeNode::pass_on_lost(const RangeSet& nodes) {
   const Instant now = world_.clock().now();
-  std::erase_if(losses_, [&](const Loss& loss) { return loss.at + kLossMemory < now; });
-  losses_.push_back({now, nodes});
+  std::vector<Loss>& losses = losses_.change();
+  std::erase_if(losses, [&](const Loss& loss) { return loss.at + kLossMemory < now; });
+  losses.push_back({now, nodes});
   const tree::Envelope envelope = lost_message(nodes);
   for (const auto& child : children_)
     if (child->node != kNobody) child->post(envelope);
@@ -194,7 +203,7 @@ void TreeNode::pass_on_lost(const RangeSet& nodes) {
 // It was on its way here when others heard of them.
 void TreeNode::tell_losses(TreeLink& child) {
   RangeSet missed;
-  for (const Loss& loss : losses_)
+  for (const Loss& loss : losses_.get())
     if (loss.at + kLossMemory >= world_.clock().now()) missed.add(loss.nodes);
   missed.remove(alive_);
   missed.remove(away());

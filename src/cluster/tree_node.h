@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/on_demand.h"
 #include "cluster/tree.pb.h"
 #include "cluster/tree_shape.h"
 #include "wire/courier.h"
@@ -165,6 +166,7 @@ class TreeNode final : private ConnectionTaker {
   Instant next_due() const;
   void tick();
   void reap_links();
+  void find_again(const RangeSet& nodes);
   void expire_orphans();
   void send_news();
   void send_reports();
@@ -233,10 +235,10 @@ class TreeNode final : private ConnectionTaker {
   RangeSet alive_;
   RangeSet news_added_;
   RangeSet news_removed_;
-  std::vector<Orphans> orphans_;
-  std::vector<Loss> losses_;  // of late: who attaches may not have heard of them
-  std::vector<Away> away_;    // as the root said
-  std::map<std::pair<NodeId, uint64_t>, PendingReport> reports_;
+  OnDemand<std::vector<Orphans>> orphans_;
+  OnDemand<std::vector<Loss>> losses_;  // of late: who attaches may not have heard of them
+  OnDemand<std::vector<Away>> away_;    // as the root said
+  OnDemand<std::map<std::pair<NodeId, uint64_t>, PendingReport>> reports_;
   size_t report_bytes_ = 0;
 
   Alarm alarm_;

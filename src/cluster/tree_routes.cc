@@ -71,7 +71,7 @@ Result<void> TreeNode::apply_news(TreeLink& link, const tree::News& news) {
   if (removed.contains(link.node)) return fail(Code::corrupt, "it says that it is gone itself");
   link.alive.remove(removed);
   link.alive.add(added);
-  for (Orphans& orphans : orphans_) orphans.nodes.remove(added);
+  find_again(added);
   drop_alive(removed);
   add_alive(added);
   return {};
@@ -117,7 +117,7 @@ void TreeNode::route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops) 
   report_bytes_ += body.size();
   TUTTI_QUEUE("tree: bytes of reports that wait for others", report_bytes_,
               std::max<uint64_t>(kMostReportBytes, body.size()));
-  PendingReport& pending = reports_[{to, key}];
+  PendingReport& pending = reports_.change()[{to, key}];
   pending.hops = std::max(pending.hops, hops);
   pending.many = pending.many || !pending.body.empty();
   pending.body.append(as_text(body));
@@ -130,7 +130,8 @@ void TreeNode::route_report(NodeId to, uint64_t key, Bytes body, uint32_t hops) 
 void TreeNode::send_reports() {
   reports_due_ = kNever;
   report_bytes_ = 0;
-  for (auto& [target, pending] : std::exchange(reports_, {})) {
+  auto reports = std::exchange(reports_, {});
+  for (auto& [target, pending] : reports.change()) {
     const auto& [to, key] = target;
     tree::Envelope envelope;
     tree::Report& report = *envelope.mutable_report();

@@ -153,6 +153,11 @@ std::string still_running(const GangReport& report, const VerdictOptions& option
   return fmt::format("; {} still ran", format_ranks(report.running, options.labels));
 }
 
+std::string timeout_text(const VerdictOptions& options) {
+  if (!options.timeout) return "its time is up";
+  return fmt::format("the time of {} is up", format_duration(*options.timeout));
+}
+
 // "preempted by ann, with `tutti kill --notice`, which gave it 30 s"
 std::string preemption_text(const GangReport& report) {
   std::string text = "preempted";
@@ -226,8 +231,7 @@ std::string verdict_text(const GangReport& report, std::span<const RankTail> tai
       ended = "ended because of it:";
       break;
     case GangEnd::timed_out:
-      text.headline(fmt::format("the time of {} is up", format_duration(*options.timeout)),
-                    still_running(report, options));
+      text.headline(timeout_text(options), still_running(report, options));
       break;
     case GangEnd::interrupted:
       text.headline(fmt::format("interrupted by {}", signal_name(report.signal)),

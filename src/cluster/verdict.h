@@ -18,7 +18,7 @@ struct RankTail {
 
 struct VerdictOptions {
   Duration grace{};
-  std::optional<Duration> timeout;
+  std::optional<Duration> timeout;  // if it is known
   bool colour = false;
   std::vector<std::string> labels = {};  // of processes, such as "worker 3"; none are ranks
 };

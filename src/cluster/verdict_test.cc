@@ -114,6 +114,8 @@ TEST_CASE("a timeout tells who still ran") {
         "  had finished: rank 0\n"
         "  ended: rank 1 (SIGTERM)\n"
         "  elapsed: 1.50 s; exit code 124\n");
+  late.options.timeout.reset();
+  CHECK(late.text().starts_with("tutti: its time is up; rank 1 still ran\n"));
 }
 
 TEST_CASE("who killed or preempted a job is named, and the notice that it had") {

@@ -17,7 +17,6 @@ constexpr size_t kPrefetchSoon = 8;  // by then the timer itself is there
 constexpr size_t kPrefetchNext = 4;  // by then what was asked for soon is
 constexpr uint32_t kPrefetchMoves = 16;
 constexpr ptrdiff_t kLine = 64;
-constexpr uint32_t kKeepCapacity = 256;  // larger slots give their memory back when drained
 }  // namespace
 
 TimerWheel::TimerWheel(Hints hints) : hints_(hints) {}
@@ -68,11 +67,8 @@ void TimerWheel::append(uint32_t level_index, uint32_t slot_index, const Entry& 
 
 void TimerWheel::release(Level& level, uint32_t slot_index) {
   Slot& slot = level.slots[slot_index];
-  slot.size = 0;
-  if (slot.capacity > kKeepCapacity) {
-    std::free(slot.entries);
-    slot = {};
-  }
+  std::free(slot.entries);
+  slot = {};
   level.occupied[slot_index / 64] &= ~(1ULL << (slot_index % 64));
   if (level.occupied[slot_index / 64] == 0) level.summary &= ~(1ULL << (slot_index / 64));
 }

@@ -26,7 +26,7 @@ struct CostTable {
   double receive_byte_ns = 0.06;
   double connect_ns = 22302;     // the side that connects
   double accept_ns = 22302;      // the side that accepts
-  double handshake_ns = 600000;  // one side of a mutual TLS 1.3 handshake
+  double handshake_ns = 422821;  // one side of a mutual TLS 1.3 handshake
   double spawn_ns = 545217;      // fork and exec, at the parent
   double exit_ns = 170047;       // the end of a process, at the kernel
   double disk_operation_ns = 866;
