@@ -154,6 +154,9 @@ def test_the_graph_of_one_rank_has_its_own_slices() -> None:
     for rank, text in enumerate(ranks):
         assert "own_slice" not in text
         assert f'slice(%1) {{dim="time", size=32, start={32 * rank}}}' in text
+    program = shown("--mesh=tp=2", "--after=schedule", "--rank=1", *gpt)
+    for call in ("all_reduce", "all_gather", "reduce_scatter"):
+        assert f'call="{call}"' in program
 
 
 def test_configuration_goes_to_the_script() -> None:

@@ -180,7 +180,8 @@ TensorRef FrameLowering::as_dense(const TensorRef& ref) {
 
 Result<void> FrameLowering::lower(const Node& op) {
   if (op.kind == OpKind::own_slice)
-    return fail(Code::invalid, "a program is of one rank, and this graph is of all of them");
+    return fail(Code::invalid,
+                "a program is of one rank, and this graph of all: say which (--rank=0)");
   if (op_class(op.kind) == OpClass::shape) {
     TRY_DO(lower_shape(op));
   } else if (op.kind == OpKind::repeat) {
