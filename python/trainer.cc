@@ -94,12 +94,13 @@ class Options {
         .step = {.atoms = get<int64_t>("atoms"),
                  .lanes = get<uint32_t>("lanes"),
                  .own_lanes = {.count = get<uint32_t>("lanes")},
-                 .sharding = {.what = sharded_state()},
                  .max_norm = get<double>("max_norm"),
                  .adamw = {.beta1 = get<double>("beta1"),
                            .beta2 = get<double>("beta2"),
                            .epsilon = get<double>("epsilon"),
                            .decay = get<double>("decay")}},
+        .mesh = get<std::string>("mesh"),
+        .rules = get<std::string>("rules"),
         .schedule = {.rate = get<double>("rate"),
                      .least = get<double>("least"),
                      .warm_up = get<int64_t>("warm_up"),
@@ -119,12 +120,6 @@ class Options {
   }
 
  private:
-  tutti::ShardedState sharded_state() const {
-    const auto axis = get<std::string>("sharding");
-    return axis == "fsdp"    ? tutti::ShardedState::all
-           : axis == "zero1" ? tutti::ShardedState::moments
-                             : tutti::ShardedState::none;
-  }
   uint64_t most_bytes() const {
     const auto text = get<std::string>("memory");
     return text.empty() ? 0 : value_or_raise(tutti::parse_bytes(text));
@@ -272,6 +267,12 @@ void bind_trainer(nb::module_& module) {
         return value_or_raise(tutti::training_step(model, Options(values).trainer().step));
       },
       nb::arg("model"), nb::arg("options"), "The graph of a trainer's step.");
+  module.def(
+      "check_mesh",
+      [](const std::string& mesh, const std::string& rules, uint32_t workers) {
+        value_or_raise(tutti::WorkerMesh::make(mesh, rules, workers));
+      },
+      nb::arg("mesh"), nb::arg("rules"), nb::arg("workers"));
   nb::class_<PythonTrainer>(module, "Trainer")
       .def(nb::init<tutti::Model, tutti::Model, const SharedTokens&, const SharedTokens&,
                     const nb::dict&>(),

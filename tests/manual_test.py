@@ -58,8 +58,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_training_is_as_its_manual_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command, by_workers = commands_of("training.md")
-    assert "4 workers" in typed(by_workers, folder)
+    command, *by_workers = commands_of("training.md")
+    for words in by_workers:
+        assert "4 workers" in typed(words, folder)
     assert "validation loss" in typed(command, folder)
     assert {"weights.safetensors", "config.toml"} <= {f.name for f in Path("runs/a").iterdir()}
     Path("runs/a").rename("runs/b")

@@ -21,7 +21,6 @@ from typing import Any, TextIO, TypeVar
 
 from tutti import _core
 from tutti._error import Error
-from tutti._mesh import check_mesh
 from tutti._recipe import refuse_while_loading, save_recipe
 from tutti._run_folder import RunFolder
 from tutti.config import from_dict
@@ -54,7 +53,8 @@ class Run:
     batch: int = 16  # samples a step
     atom: int | None = None  # samples whose gradient is computed at once; all of a lane's if none
     lanes: int = 1  # parts of a step that workers share; their number decides the bits
-    mesh: str = ""  # how workers are arranged: dp=4; all of them share the data if it is not said
+    mesh: str = ""  # how workers are arranged: dp=2,tp=2; all share the data if it is not said
+    rules: str = ""  # what axes of the mesh split, before what they do by their names: vocab=tp
     context: int = 256  # tokens a sample
     seed: int = 0  # of the weights, the order of samples, and what is dropped out
     consecutive: bool = False  # samples one after the other instead of from anywhere
@@ -159,7 +159,8 @@ class Trainer:
         if self.run.out is not None and not self.run.resume:
             _make_folder(Path(self.run.out))
         self.data = data
-        axis = check_mesh(self.run.mesh, int(os.environ.get("WORLD_SIZE", "1")))
+        workers = int(os.environ.get("WORLD_SIZE", "1"))
+        _core.check_mesh(self.run.mesh, self.run.rules, workers)
         atom = _atom_of(self.run)
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
@@ -172,7 +173,8 @@ class Trainer:
         options = {
             "atoms": self.run.batch // atom,
             "lanes": self.run.lanes,
-            "sharding": axis,
+            "mesh": self.run.mesh,
+            "rules": self.run.rules,
             "alike": _alike(self.run, data),
             "vocabulary": data.vocabulary,
             "data_seed": seed,

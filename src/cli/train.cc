@@ -25,7 +25,8 @@ after it is its own: `tutti train FILE --help` lists its keys. It runs as a gang
 processes, as from `tutti run`, with what is trained in memory that outlives them (the vault).
 
   --workers N       how many train it together (1); may also stand behind FILE, as --mesh
-  --mesh AXES       how they are arranged: dp=4, zero1=4 (moments in shards) or fsdp=4 (weights too)
+  --mesh AXES       how they are arranged: dp=4, zero1=4 (moments in shards) or fsdp=4 (weights
+                    too) share the data, tp=2 products; dp=2,tp=2 both
   --timeout TIME    end it after this long, with exit code 124: 90s, 10m, 1h30m
   --grace TIME      between SIGTERM and SIGKILL when it is ended (5s)
   --env KEY=VALUE   set for it; may be repeated
@@ -38,6 +39,7 @@ examples:
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a --resume
   tutti train examples/gpt.py --text=shakespeare.txt --lanes=4 --workers 4 --mesh dp=4
+  tutti train examples/gpt.py --text=shakespeare.txt --lanes=2 --workers 4 --mesh dp=2,tp=2
   tutti train examples/gpt.py --train=train.bin --validation=val.bin --model.layers=6 --json
 )";
 

@@ -1,9 +1,16 @@
 #include "run/collective_launch.h"
 
+#include "compile/collective.h"
 #include "run/pointer.h"
 
 namespace tutti {
 namespace {
+
+CallKind kind_of(std::string_view call) {
+  if (call == "shard_gather" || call == "all_gather") return CallKind::all_gather;
+  if (call == "lane_reduce_scatter" || call == "reduce_scatter") return CallKind::reduce_scatter;
+  return call == "all_to_all" ? CallKind::all_to_all : CallKind::all_reduce;
+}
 
 Result<void> nobody_there() {
   return fail(Code::invalid, "a program with collectives runs with other workers, and has none");
@@ -19,11 +26,11 @@ class CollectiveStart final : public Launch {
     collective_.axis = *given.find<std::string>("axis");
     collective_.type = instruction.operands[0].type.dtype;
     collective_.site = instruction.at;
-    const auto call = given.get<std::string>("call");
-    collective_.kind = call == "shard_gather"          ? CallKind::all_gather
-                       : call == "lane_reduce_scatter" ? CallKind::reduce_scatter
-                                                       : CallKind::all_reduce;
+    collective_.kind = kind_of(given.get<std::string>("call"));
+    if (given.get<std::string>("op") == kMaxOp) collective_.op = ReduceOp::max;
     collective_.elements = static_cast<uint64_t>(instruction.operands[0].type.elements());
+    if (collective_.kind == CallKind::all_to_all)
+      collective_.elements /= static_cast<uint64_t>(given.get<int64_t>("ranks"));
     collective_.output_elements = static_cast<uint64_t>(instruction.results[0].type.elements());
     if (collective_.kind == CallKind::reduce_scatter)
       for (const int64_t count : given.get<std::vector<int64_t>>("counts"))

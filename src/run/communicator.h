@@ -15,13 +15,14 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "fabric/call_kind.h"
+#include "fabric/dtype.h"
 #include "fabric/fold_tree.h"
 
 namespace tutti {
 
 // A sum over all lanes of the data, of which a worker has some.
 struct LaneShare {
-  uint32_t all = 1;
+  uint32_t all = 0;  // none: each worker has one summand
   LaneRange own{};
 };
 
@@ -29,9 +30,11 @@ struct Collective {
   CallKind kind = CallKind::barrier;
   std::string_view axis;  // of the mesh: the workers along it
   DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
   uint64_t elements = 0;  // as of a Call (fabric/call.h)
   uint64_t output_elements = 0;
-  // Of a reduction: the sums of the whole nodes of the tree among its lanes. Else the only input.
+  // Of a reduction over lanes: the sums of the whole nodes of the tree among its own. Else the only
+  // input.
   std::vector<const std::byte*> inputs;
   LaneShare lanes{};
   std::byte* output = nullptr;

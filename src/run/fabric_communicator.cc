@@ -12,12 +12,13 @@ Result<void> FabricCommunicator::start(uint32_t slot, const Collective& collecti
     return fail(Code::invalid, "the mesh has no axis '{}'", collective.axis);
   Call call{.kind = collective.kind,
             .type = collective.type,
+            .op = collective.op,
             .elements = collective.elements,
             .output = collective.output,
             .output_elements = collective.output_elements,
             .counts = collective.counts,
             .site = std::string(collective.site)};
-  if (reduces(collective.kind)) {
+  if (collective.lanes.all != 0) {
     const auto nodes = whole_nodes(collective.lanes.own, collective.lanes.all);
     TUTTI_ASSERT(nodes.size() == collective.inputs.size(), "every node of the lanes has its sum");
     call.lanes = collective.lanes.all;

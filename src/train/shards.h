@@ -14,6 +14,9 @@
 
 namespace tutti {
 
+// The axis of the mesh along which workers share the data, as collectives of programs call it.
+constexpr const char* kDataAxis = "dp";
+
 // Of what each worker has only a shard.
 enum class ShardedState : uint8_t {
   none,     // dp

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -158,14 +159,12 @@ class LaneSums {
 
 // The squared norm of gradients of which this worker has shards: the sums of all canonical chunks,
 // in the order of the tensors, joined as if one worker had made them.
-Tensor squared_norm(Builder& b, const Model& model, const Gradients& gradients,
-                    const ShardingOptions& sharding) {
-  std::vector<Shards> all;
-  for (const Parameter& parameter : model.parameters) all.push_back(shards_of(parameter, sharding));
-  if (std::ranges::none_of(all, &Shards::parted)) return b.squared_norm(gradients.of);
+Tensor squared_norm(Builder& b, const std::vector<Shards>& all,
+                    const std::vector<Tensor>& gradients, const ShardingOptions& sharding) {
+  if (std::ranges::none_of(all, &Shards::parted)) return b.squared_norm(gradients);
   std::vector<Tensor> sums;
   std::vector<Tensor> parted;
-  for (const Tensor& gradient : gradients.of)
+  for (const Tensor& gradient : gradients)
     sums.push_back(only(b.add(OpKind::square_chunks, {gradient}, {})));
   std::vector<int64_t> counts(sharding.workers);
   for (size_t i = 0; i < all.size(); ++i) {
@@ -199,6 +198,29 @@ Tensor squared_norm(Builder& b, const Model& model, const Gradients& gradients,
   return only(b.add(OpKind::join_chunks, {b.concat(sums, "chunk")}, {}));
 }
 
+// The same of gradients that lie over a mesh: of those that lie along the same axes together; sums
+// over these, and then all.
+Tensor squared_norm(Builder& b, const Model& model, const Gradients& gradients,
+                    const std::vector<LocalTensor>& parts, const StepOptions& options) {
+  std::map<Names, std::vector<size_t>> along;
+  for (size_t i = 0; i < parts.size(); ++i) along[parts[i].sharding.axes()].push_back(i);
+  Tensor total;
+  for (const auto& [axes, which] : along) {
+    std::vector<Shards> shards;
+    std::vector<Tensor> of;
+    for (const size_t i : which) {
+      shards.push_back(shards_of(model.parameters[i], options.sharding));
+      of.push_back(gradients.of[i]);
+    }
+    Tensor sum = squared_norm(b, shards, of, options.sharding);
+    for (const std::string& axis : axes)
+      sum = only(b.add(OpKind::all_reduce, {sum},
+                       {{"axis", axis}, {"ranks", options.place.mesh.size_of(axis)}}));
+    total = total ? total + sum : sum;
+  }
+  return total;
+}
+
 // AdamW of a parameter: of all of it, or of this worker's shard, from which the others take what
 // they keep whole.
 void add_update(Builder& b, const Parameter& parameter, const StepOptions& options,
@@ -229,10 +251,10 @@ void add_update(Builder& b, const Parameter& parameter, const StepOptions& optio
 }
 
 void add_optimizer(Builder& b, const Model& model, const Gradients& gradients,
-                   const StepOptions& options) {
+                   const std::vector<LocalTensor>& parts, const StepOptions& options) {
   b.at("");
   const double share = 1.0 / static_cast<double>(options.atoms);
-  const Tensor squares = squared_norm(b, model, gradients, options.sharding);
+  const Tensor squares = squared_norm(b, model, gradients, parts, options);
   const Tensor norm = b.unary(OpKind::sqrt, squares) * share;
   b.input("rate", {DType::f32, {}});
   b.input("step", {DType::i64, {}});
@@ -256,15 +278,27 @@ std::string second_moment_name(std::string_view parameter) {
   return fmt::format("second/{}", parameter);
 }
 
-Result<Graph> training_step(const Model& model, const StepOptions& options) {
+Result<std::vector<LocalTensor>> parameter_parts(const Model& model, const ModelPlace& place) {
   TRY_DO(check_model(model));
+  TRY(ModelPart part, part_of_model(with_loss_alone(model.graph), model, place));
+  return std::move(part.parameters);
+}
+
+Result<Graph> training_step(const Model& whole, const StepOptions& options) {
+  TRY_DO(check_model(whole));
   TRY_DO(check_lanes(options));
-  TRY(Graph differentiated,
-      differentiate(with_loss_alone(model.graph), "loss", parameter_names(model)));
+  TRY(const Graph gradients_of_whole,
+      differentiate(with_loss_alone(whole.graph), "loss", parameter_names(whole)));
+  TRY(ModelPart part, part_of_model(gradients_of_whole, whole, options.place));
+  TRY(const std::vector<LocalTensor> parameters, parameter_parts(whole, options.place));
+  TRY_DO(check_alike(part.parameters, parameters));
+  Graph differentiated = std::move(part.graph);
+  Model model{.graph = {}, .parameters = part.own(whole)};
+  model.graph.name = whole.graph.name;
   if (options.atoms == 1) {
     Builder b(std::move(differentiated));
     const Gradients gradients = take_gradients(b, model);
-    add_optimizer(b, model, gradients, options);
+    add_optimizer(b, model, gradients, part.parameters, options);
     return b.build();
   }
   LaneFoldOptions lanes{.lanes = options.lanes,
@@ -287,15 +321,16 @@ Result<Graph> training_step(const Model& model, const StepOptions& options) {
   Gradients gradients = LaneSums(b, model, nodes, options, lanes).run();
   if (b.error()) return fail(*b.error());
   gradients.loss = gradients.loss * (1.0 / static_cast<double>(options.atoms));
-  add_optimizer(b, model, gradients, options);
+  add_optimizer(b, model, gradients, part.parameters, options);
   return b.build();
 }
 
-Result<Graph> evaluation_step(const Model& model, const ShardingOptions& sharding) {
-  TRY_DO(check_model(model));
-  Graph graph = with_loss_alone(model.graph);
-  if (sharding.what != ShardedState::all) return graph;
-  return gather_weights(graph, model, sharding);
+Result<Graph> evaluation_step(const Model& whole, const ShardingOptions& sharding,
+                              const ModelPlace& place) {
+  TRY_DO(check_model(whole));
+  TRY(ModelPart part, part_of_model(with_loss_alone(whole.graph), whole, place));
+  if (sharding.what != ShardedState::all) return std::move(part.graph);
+  return gather_weights(part.graph, {.graph = {}, .parameters = part.own(whole)}, sharding);
 }
 
 }  // namespace tutti

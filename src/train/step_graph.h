@@ -16,6 +16,7 @@
 #include "compile/builder.h"
 #include "compile/model.h"
 #include "fabric/fold_tree.h"
+#include "train/model_part.h"
 #include "train/shards.h"
 
 namespace tutti {
@@ -25,6 +26,7 @@ struct StepOptions {
   uint32_t lanes = 1;     // that atoms are dealt to: how many workers there can be
   LaneRange own_lanes{};  // of this worker
   ShardingOptions sharding{};
+  ModelPlace place{};   // shards are of what the rank has there
   double max_norm = 0;  // gradients are scaled down to it; 0: never
   AdamWOptions adamw;   // its decay is for parameters that say so; others have none
 };
@@ -33,9 +35,13 @@ std::string first_moment_name(std::string_view parameter);
 std::string second_moment_name(std::string_view parameter);
 
 // The model's only output must be "loss", a single number.
-Result<Graph> training_step(const Model& model, const StepOptions& options);
+Result<Graph> training_step(const Model& whole, const StepOptions& options);
 
 // The loss alone, without gradients, of a batch of this worker's.
-Result<Graph> evaluation_step(const Model& model, const ShardingOptions& sharding = {});
+Result<Graph> evaluation_step(const Model& whole, const ShardingOptions& sharding = {},
+                              const ModelPlace& place = {});
+
+// What the rank has of the model's parameters, in their order.
+Result<std::vector<LocalTensor>> parameter_parts(const Model& model, const ModelPlace& place);
 
 }  // namespace tutti

@@ -110,6 +110,8 @@ Result<void> Trainer::compile(Program program) {
 
 Result<void> Trainer::prepare(BatchSource& data) {
   const Instant start = host_.clock.now();
+  TRY(parts_, parameter_parts(model_, options_.step.place));
+  own_ = ModelPart{.graph = {}, .parameters = parts_}.own(model_);
   TRY(const Graph graph, training_step(model_, options_.step));
   TRY(FittedProgram fitted, fit(graph));
   Program& lowered = fitted.program;
@@ -142,7 +144,7 @@ std::vector<BatchTensor> Trainer::step_inputs(const Program& program) const {
 }
 
 void Trainer::make_plan(const Graph& graph, const Program& program) {
-  for (const Parameter& parameter : model_.parameters) {
+  for (const Parameter& parameter : own_) {
     plan_.weights_bytes += static_cast<uint64_t>(type_of(parameter, false).bytes());
     plan_.moments_bytes += 2 * static_cast<uint64_t>(type_of(parameter, true).bytes());
     plan_.gradients_bytes += static_cast<uint64_t>(parameter.type.bytes());
@@ -174,7 +176,7 @@ uint64_t Trainer::most_bytes() const {
 // What states leave is for scratch, of which workspaces of kernels take a part.
 Result<FittedProgram> Trainer::fit(const Graph& graph) const {
   uint64_t states = kWorkspaceBytes;
-  for (const Parameter& parameter : model_.parameters)
+  for (const Parameter& parameter : own_)
     states += static_cast<uint64_t>(type_of(parameter, false).bytes() +
                                     2 * type_of(parameter, true).bytes());
   const uint64_t most = most_bytes();
@@ -197,7 +199,7 @@ Result<void> Trainer::place_states() {
   const Type words{DType::i64, {{"word", kWords}}};
   TRY(const StateTensor kept, host_.memory.state(kWordsName, words));
   words_ = reinterpret_cast<int64_t*>(kept.data);
-  for (const Parameter& parameter : model_.parameters)
+  for (const Parameter& parameter : own_)
     for (const std::string& name :
          {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)}) {
       TRY(const StateTensor tensor,
@@ -213,17 +215,21 @@ Result<void> Trainer::place_states() {
 void Trainer::initialise_weights() {
   publish(words_[kBorn], 0);
   step_->states_changed();
-  for (const Parameter& parameter : model_.parameters) {
-    const Type own = type_of(parameter, false);
-    const auto elements = static_cast<size_t>(own.elements());
-    const std::span weights(reinterpret_cast<float*>(state(parameter.name)), elements);
+  for (size_t i = 0; i < own_.size(); ++i) {
+    const Parameter& parameter = model_.parameters[i];
+    const Type own = type_of(own_[i], false);
+    const std::span weights(reinterpret_cast<float*>(state(parameter.name)),
+                            static_cast<size_t>(own.elements()));
     if (own == parameter.type)
       initialise(parameter, options_.seed, weights, host_.team);
     else
-      initialise_shards(parameter, weights);
+      each_piece(i, false, [&](size_t at, int64_t layer, int64_t first, int64_t elements) {
+        initial_values(parameter.init, options_.seed, layer_name(parameter.name, layer), first,
+                       weights.subspan(at / sizeof(float), static_cast<size_t>(elements)));
+      });
     for (const std::string& name :
          {first_moment_name(parameter.name), second_moment_name(parameter.name)})
-      std::memset(state(name), 0, static_cast<size_t>(type_of(parameter, true).bytes()));
+      std::memset(state(name), 0, static_cast<size_t>(type_of(own_[i], true).bytes()));
   }
   words_[kDone] = 0;
   words_[kCommitting] = 0;
@@ -343,8 +349,11 @@ Result<std::optional<std::string>> Trainer::look_at_step(const std::vector<Batch
 
 Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model* without_dropout) {
   if (evaluation_ == nullptr) {
-    TRY(const Graph graph, evaluation_step(without_dropout == nullptr ? model_ : *without_dropout,
-                                           options_.step.sharding));
+    const Model& model = without_dropout == nullptr ? model_ : *without_dropout;
+    const ModelPlace& place = options_.step.place;
+    TRY(const std::vector<LocalTensor> parameters, parameter_parts(model, place));
+    TRY_DO(check_alike(parts_, parameters));
+    TRY(const Graph graph, evaluation_step(model, options_.step.sharding, place));
     TRY(evaluation_, load_program(graph, true));
   }
   const Program& code = evaluation_->program();

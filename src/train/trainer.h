@@ -12,11 +12,13 @@
 // aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
-// from whether the run was saved and loaded in between, nor from the number of workers. All workers
-// call the same in the same order. In every epoch they compare what they were started with before
+// from whether the run was saved and loaded in between, nor from the number of workers; but from
+// the axes along which these divide the work on a sample. All workers call the same in the same
+// order. In every epoch they compare what they were started with before
 // the first step, and who is behind gets the others' state. One thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,6 +41,9 @@ namespace tutti {
 
 struct TrainerOptions {
   StepOptions step;  // whose lanes are dealt to the workers
+  // How these are arranged (worker_mesh.h); all share the data if it is not said.
+  std::string mesh{};
+  std::string rules{};
   Schedule schedule;
   int64_t seed = 0;             // of the weights to begin with
   bool check_numerics = false;  // look at every number of every step; slow
@@ -123,10 +128,10 @@ class Trainer {
   // All it takes to go on: weights, moments, the step. Layers have names of their own in files. Of
   // several workers the first writes them.
   Task<Result<void>> save(Disk& disk, std::string path,
-                          std::map<std::string, std::string> metadata = {}) const;
+                          std::map<std::string, std::string> metadata = {});
   Task<Result<void>> load(Disk& disk, std::string path);
   Task<Result<void>> save_weights(Disk& disk, std::string path,
-                                  std::map<std::string, std::string> metadata = {}) const;
+                                  std::map<std::string, std::string> metadata = {});
   // The moments are zero, and no step was done.
   Task<Result<void>> load_weights(Disk& disk, std::string path);
   // A parameter's values as they are now, stacked if it is; of one that the model has.
@@ -134,7 +139,7 @@ class Trainer {
   // XXH3 of the weights and moments that this process keeps.
   uint64_t digest() const;
   // Of all of them: the same whoever keeps which. By all workers.
-  Result<uint64_t> whole_digest() const;
+  Result<uint64_t> whole_digest();
 
  private:
   enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
@@ -164,7 +169,10 @@ class Trainer {
   Result<void> enter_epoch();
   Result<void> meet();
   Result<void> deal_lanes();
-  void initialise_shards(const Parameter& parameter, std::span<float> weights);
+  // Of a state what this worker keeps, piece by piece: bytes from its beginning, and which elements
+  // of which tensor in files (layer by layer, if it is stacked) are there.
+  using PieceVisit = std::function<void(size_t at, int64_t layer, int64_t first, int64_t elements)>;
+  void each_piece(size_t parameter, bool of_moments, const PieceVisit& visit) const;
   int64_t rounds_of(int64_t batches) const;
   Result<std::optional<std::string>> told_by_all(std::optional<std::string> culprit);
   std::vector<BatchTensor> step_inputs(const Program& program) const;
@@ -181,21 +189,29 @@ class Trainer {
   Error not_taken(const std::string& why) const;
   Result<std::byte*> arena(uint64_t bytes);
   std::byte* state(const std::string& name) const { return states_.at(name); }
-  Type type_of(const Parameter& parameter, bool of_moments) const;
-  // All of a state of which this worker may keep a shard; then by all workers. What was gathered is
-  // kept in `room`.
-  Result<Bytes> whole(const Parameter& parameter, const std::string& name, bool of_moments,
-                      std::unique_ptr<std::byte[]>& room) const;
+  // Of what this worker has of a parameter.
+  Type type_of(const Parameter& own, bool of_moments) const;
+  // All that workers have together of a state of which this one keeps some; then by all of them.
+  // What was gathered is kept in `room`: from shards of this worker's part of the model, and from
+  // all parts.
+  using Room = std::unique_ptr<std::byte[]>;
+  Result<Bytes> unsharded(const Parameter& own, const std::string& name, bool of_moments,
+                          Room& room) const;
+  Result<Bytes> whole(size_t parameter, const std::string& name, bool of_moments, Room& room) const;
   struct Whole {
     std::vector<SafeTensor> tensors;
-    std::vector<std::unique_ptr<std::byte[]>> rooms;
+    std::vector<Room> rooms;
   };
-  Result<Whole> whole_tensors(bool with_moments) const;
+  Result<Whole> whole_tensors(bool with_moments);
+  Result<void> meet_parts();
   Result<void> read_all(const SafetensorsFile& file, bool with_moments);
 
   Model model_;
   TrainerOptions options_;
   TrainerHost host_;
+  WorkerMesh mesh_;
+  std::vector<LocalTensor> parts_;  // of the model's parameters, what this rank has
+  std::vector<Parameter> own_;      // these, with the types that they have here
   TrainerPlan plan_;
   std::unique_ptr<LoadedProgram> step_;
   std::unique_ptr<LoadedProgram> looked_at_;  // the step, not fused; made when it is needed

@@ -62,57 +62,59 @@ std::vector<Kind> kinds_of(bool with_moments) {
   return {{itself, false}, {first_moment_name, true}, {second_moment_name, true}};
 }
 
-// What of a part of a tensor, that begins at `first`, belongs to a worker's shards: in bytes.
-struct Piece {
-  size_t to;
-  size_t from;
-  size_t bytes;
-};
-
-std::vector<Piece> pieces_of(const Shards& shards, size_t first, size_t bytes) {
-  constexpr auto kEach = static_cast<int64_t>(sizeof(float));
-  const auto begin = static_cast<int64_t>(first) / kEach;
-  const auto end = begin + static_cast<int64_t>(bytes) / kEach;
-  std::vector<Piece> pieces;
-  for (int64_t row = 0; row < shards.rows; ++row) {
-    const int64_t own = row * shards.row + shards.own_first();
-    const int64_t from = std::max(own, begin);
-    const int64_t to = std::min(own + shards.own(), end);
-    if (from >= to) continue;
-    pieces.push_back({.to = static_cast<size_t>((row * shards.own() + from - own) * kEach),
-                      .from = static_cast<size_t>((from - begin) * kEach),
-                      .bytes = static_cast<size_t>((to - from) * kEach)});
-  }
-  return pieces;
-}
-
 }  // namespace
 
-Type Trainer::type_of(const Parameter& parameter, bool of_moments) const {
+Type Trainer::type_of(const Parameter& own, bool of_moments) const {
   const ShardingOptions& sharding = options_.step.sharding;
-  return of_moments ? moments_type(parameter, sharding) : weights_type(parameter, sharding);
+  return of_moments ? moments_type(own, sharding) : weights_type(own, sharding);
 }
 
-Result<Bytes> Trainer::whole(const Parameter& parameter, const std::string& name, bool of_moments,
-                             std::unique_ptr<std::byte[]>& room) const {
-  const auto bytes = static_cast<size_t>(parameter.type.bytes());
-  if (type_of(parameter, of_moments) == parameter.type) return Bytes(state(name), bytes);
+Result<Bytes> Trainer::unsharded(const Parameter& own, const std::string& name, bool of_moments,
+                                 Room& room) const {
+  const auto bytes = static_cast<size_t>(own.type.bytes());
+  if (type_of(own, of_moments) == own.type) return Bytes(state(name), bytes);
   room = std::make_unique<std::byte[]>(bytes);
-  const Shards shards = shards_of(parameter, options_.step.sharding);
-  const auto own = static_cast<size_t>(shards.own()) * sizeof(float);
+  const Shards shards = shards_of(own, options_.step.sharding);
+  const auto each = static_cast<size_t>(shards.own()) * sizeof(float);
   const auto row = static_cast<size_t>(shards.row) * sizeof(float);
   for (size_t i = 0; i < static_cast<size_t>(shards.rows); ++i)
-    TRY_DO(host_.workers->gather_shards({state(name) + i * own, own}, {room.get() + i * row, row}));
+    TRY_DO(
+        host_.workers->gather_shards({state(name) + i * each, each}, {room.get() + i * row, row}));
   return Bytes(room.get(), bytes);
 }
 
+Result<Bytes> Trainer::whole(size_t parameter, const std::string& name, bool of_moments,
+                             Room& room) const {
+  TRY(const Bytes own, unsharded(own_[parameter], name, of_moments, room));
+  const LocalTensor& part = parts_[parameter];
+  if (part.local == part.whole) return own;
+  const ShardMesh& mesh = options_.step.place.mesh;
+  const auto all = std::make_unique<std::byte[]>(own.size() * static_cast<size_t>(mesh.ranks()));
+  TRY_DO(host_.workers->gather_parts(own,
+                                     {all.get(), own.size() * static_cast<size_t>(mesh.ranks())}));
+  auto joined = std::make_unique<std::byte[]>(static_cast<size_t>(part.whole.bytes()));
+  for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+    const std::byte* from = all.get() + own.size() * static_cast<size_t>(rank);
+    each_run(local_tensor(part.name, part.whole, part.sharding, mesh, rank), 0,
+             part.local.elements(), [&](int64_t in_part, int64_t in_whole, int64_t count) {
+               std::memcpy(joined.get() + static_cast<size_t>(in_whole) * sizeof(float),
+                           from + static_cast<size_t>(in_part) * sizeof(float),
+                           static_cast<size_t>(count) * sizeof(float));
+             });
+  }
+  room = std::move(joined);
+  return Bytes(room.get(), static_cast<size_t>(part.whole.bytes()));
+}
+
 // Of all workers, of which only one keeps what it gathers.
-Result<Trainer::Whole> Trainer::whole_tensors(bool with_moments) const {
+Result<Trainer::Whole> Trainer::whole_tensors(bool with_moments) {
+  TRY_DO(meet_parts());
   Whole all;
   for (const auto& [name_of, of_moments] : kinds_of(with_moments)) {
-    for (const Parameter& parameter : model_.parameters) {
-      std::unique_ptr<std::byte[]> room;
-      TRY(const Bytes data, whole(parameter, name_of(parameter.name), of_moments, room));
+    for (size_t i = 0; i < own_.size(); ++i) {
+      const Parameter& parameter = model_.parameters[i];
+      Room room;
+      TRY(const Bytes data, whole(i, name_of(parameter.name), of_moments, room));
       if (!writes_files()) continue;
       if (room != nullptr) all.rooms.push_back(std::move(room));
       TRY_DO(each_part(parameter,
@@ -133,23 +135,23 @@ Result<Trainer::Whole> Trainer::whole_tensors(bool with_moments) const {
 Result<void> Trainer::read_all(const SafetensorsFile& file, bool with_moments) {
   std::vector<std::pair<std::byte*, Bytes>> copies;
   for (const auto& [name_of, of_moments] : kinds_of(with_moments)) {
-    for (const Parameter& parameter : model_.parameters) {
+    for (size_t i = 0; i < own_.size(); ++i) {
+      const Parameter& parameter = model_.parameters[i];
+      std::vector<Bytes> layers;
+      TRY_DO(each_part(parameter,
+                       [&, name_of](const std::string& name, const std::vector<uint64_t>& shape,
+                                    size_t, size_t) -> Result<void> {
+                         TRY(const Bytes bytes,
+                             file.tensor(name_of(name), parameter.type.dtype, shape));
+                         layers.push_back(bytes);
+                         return {};
+                       }));
       std::byte* data = state(name_of(parameter.name));
-      const bool all = type_of(parameter, of_moments) == parameter.type;
-      const Shards shards = shards_of(parameter, options_.step.sharding);
-      TRY_DO(each_part(
-          parameter,
-          [&, name_of](const std::string& name, const std::vector<uint64_t>& shape, size_t first,
-                       size_t) -> Result<void> {
-            TRY(const Bytes bytes, file.tensor(name_of(name), parameter.type.dtype, shape));
-            if (all) {
-              copies.emplace_back(data + first, bytes);
-              return {};
-            }
-            for (const Piece& piece : pieces_of(shards, first, bytes.size()))
-              copies.emplace_back(data + piece.to, bytes.subspan(piece.from, piece.bytes));
-            return {};
-          }));
+      each_piece(i, of_moments, [&](size_t at, int64_t layer, int64_t first, int64_t elements) {
+        copies.emplace_back(data + at, layers[static_cast<size_t>(layer)].subspan(
+                                           static_cast<size_t>(first) * sizeof(float),
+                                           static_cast<size_t>(elements) * sizeof(float)));
+      });
     }
   }
   words_[kBorn] = 0;
@@ -159,7 +161,7 @@ Result<void> Trainer::read_all(const SafetensorsFile& file, bool with_moments) {
 }
 
 Task<Result<void>> Trainer::save(Disk& disk, std::string path,
-                                 std::map<std::string, std::string> metadata) const {
+                                 std::map<std::string, std::string> metadata) {
   CO_TRY(Whole all, whole_tensors(true));
   if (!writes_files()) co_return {};
   metadata[kFormatKey] = kFormat;
@@ -170,7 +172,7 @@ Task<Result<void>> Trainer::save(Disk& disk, std::string path,
 }
 
 Task<Result<void>> Trainer::save_weights(Disk& disk, std::string path,
-                                         std::map<std::string, std::string> metadata) const {
+                                         std::map<std::string, std::string> metadata) {
   CO_TRY(Whole all, whole_tensors(false));
   if (!writes_files()) co_return {};
   metadata[kFormatKey] = kFormat;
@@ -192,7 +194,7 @@ Task<Result<void>> Trainer::load(Disk& disk, std::string path) {
 Task<Result<void>> Trainer::load_weights(Disk& disk, std::string path) {
   CO_TRY(const auto file, co_await open_safetensors(disk, path));
   CO_TRY_DO(read_all(*file, false));
-  for (const Parameter& parameter : model_.parameters)
+  for (const Parameter& parameter : own_)
     for (const NameOf name_of : {first_moment_name, second_moment_name})
       std::memset(state(name_of(parameter.name)), 0,
                   static_cast<size_t>(type_of(parameter, true).bytes()));
@@ -203,12 +205,13 @@ Task<Result<void>> Trainer::load_weights(Disk& disk, std::string path) {
 }
 
 Result<const float*> Trainer::weights(const Parameter& parameter) const {
-  const Parameter* own = model_.parameter(parameter.name);
-  if (own == nullptr || own->type != parameter.type)
+  const auto known = std::ranges::find(model_.parameters, parameter.name, &Parameter::name);
+  if (known == model_.parameters.end() || known->type != parameter.type)
     return fail(Code::not_found, "the model that is trained has no {}: {}", parameter.name,
                 parameter.type.text());
-  if (type_of(*own, false) != own->type)
-    return fail(Code::unsupported, "each worker keeps a shard of {}: save all, and read the file",
+  const auto index = static_cast<size_t>(known - model_.parameters.begin());
+  if (type_of(own_[index], false) != known->type)
+    return fail(Code::unsupported, "each worker keeps a part of {}: save all, and read the file",
                 parameter.name);
   return reinterpret_cast<const float*>(state(parameter.name));
 }
@@ -216,18 +219,19 @@ Result<const float*> Trainer::weights(const Parameter& parameter) const {
 uint64_t Trainer::digest() const {
   Hasher hasher;
   for (const auto& [name_of, of_moments] : kinds_of(true))
-    for (const Parameter& parameter : model_.parameters)
+    for (const Parameter& parameter : own_)
       hasher.update(Bytes(state(name_of(parameter.name)),
                           static_cast<size_t>(type_of(parameter, of_moments).bytes())));
   return hasher.digest64();
 }
 
-Result<uint64_t> Trainer::whole_digest() const {
+Result<uint64_t> Trainer::whole_digest() {
+  TRY_DO(meet_parts());
   Hasher hasher;
   for (const auto& [name_of, of_moments] : kinds_of(true))
-    for (const Parameter& parameter : model_.parameters) {
-      std::unique_ptr<std::byte[]> room;
-      TRY(const Bytes data, whole(parameter, name_of(parameter.name), of_moments, room));
+    for (size_t i = 0; i < own_.size(); ++i) {
+      Room room;
+      TRY(const Bytes data, whole(i, name_of(own_[i].name), of_moments, room));
       hasher.update(data);
     }
   return hasher.digest64();

@@ -32,7 +32,7 @@ Model stacked_model() {
   return model;
 }
 
-void save(const Trainer& trainer, const std::string& path) {
+void save(Trainer& trainer, const std::string& path) {
   RealWorld world;
   auto saved = world.run(trainer.save(world.disk(), path));
   REQUIRE_MESSAGE(saved.has_value(), saved.error().text());

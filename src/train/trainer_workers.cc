@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "base/version.h"
-#include "run/initialise.h"
 #include "train/trainer.h"
 
 namespace tutti {
@@ -19,31 +18,36 @@ uint64_t hash_of(std::string_view text) { return hash64(as_bytes(text)); }
 
 std::string text_of(const TrainerOptions& options) {
   const auto& [step, schedule] = std::tie(options.step, options.schedule);
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", step.atoms, step.lanes,
-                     static_cast<int>(step.sharding.what), step.max_norm, step.adamw.beta1,
-                     step.adamw.beta2, step.adamw.epsilon, step.adamw.decay, schedule.rate,
-                     schedule.least, schedule.warm_up, schedule.end,
-                     static_cast<int>(schedule.decline), options.seed);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", step.atoms, step.lanes,
+                     static_cast<int>(step.sharding.what), options.mesh, options.rules,
+                     step.max_norm, step.adamw.beta1, step.adamw.beta2, step.adamw.epsilon,
+                     step.adamw.decay, schedule.rate, schedule.least, schedule.warm_up,
+                     schedule.end, static_cast<int>(schedule.decline), options.seed);
 }
 
 }  // namespace
 
-// Which of the step's lanes are this worker's.
+// Which part of the model is this worker's, and which of the step's lanes.
 Result<void> Trainer::deal_lanes() {
   StepOptions& step = options_.step;
   const uint32_t workers = host_.workers == nullptr ? 1 : host_.workers->size();
-  if (workers > step.lanes)
+  const uint32_t rank = host_.workers == nullptr ? 0 : host_.workers->rank();
+  TRY(mesh_, WorkerMesh::make(options_.mesh, options_.rules, workers));
+  TRY_DO(check_rules(mesh_.users_rules(), model_.graph));
+  step.place = {.mesh = mesh_.model(), .rules = mesh_.rules(), .rank = mesh_.model_rank(rank)};
+  const uint32_t shares = mesh_.data_workers();
+  if (shares > step.lanes)
     return fail(
         Code::invalid,
         "{} workers cannot share {} lane{}: each takes one at least. Use as many lanes as "
         "the most workers that the run shall ever have (lanes={}); the bits of a run follow "
         "from their number, not from that of the workers",
-        workers, step.lanes, step.lanes == 1 ? "" : "s", workers);
-  step.sharding.workers = workers;
-  step.sharding.worker = host_.workers == nullptr ? 0 : host_.workers->rank();
-  if (workers == 1) step.sharding.what = ShardedState::none;
-  step.own_lanes =
-      share_of_lanes(step.lanes, workers, host_.workers == nullptr ? 0 : host_.workers->rank());
+        shares, step.lanes, step.lanes == 1 ? "" : "s", shares);
+  if (!options_.mesh.empty()) step.sharding.what = mesh_.state();
+  if (shares == 1) step.sharding.what = ShardedState::none;
+  step.sharding.workers = shares;
+  step.sharding.worker = mesh_.data_worker(rank);
+  step.own_lanes = share_of_lanes(step.lanes, shares, step.sharding.worker);
   return {};
 }
 
@@ -65,27 +69,40 @@ Result<void> Trainer::meet() {
                            {"other options", hash_of(text_of(options_))}};
   parts.insert(parts.end(), options_.alike.begin(), options_.alike.end());
   TRY_DO(workers.compare(parts));
+  TRY_DO(workers.arrange(mesh_));
   const auto done = static_cast<uint64_t>(words_[kDone]);
   // A step more for those that have a state at all.
   TRY(const std::vector<uint64_t> steps, workers.gather({has_state() ? done + 1 : 0}));
-  const auto source = static_cast<uint32_t>(std::ranges::max_element(steps) - steps.begin());
-  if (std::ranges::all_of(steps, [&](uint64_t each) { return each == steps[source]; }))
-    return compare_weights();
-  if (options_.step.sharding.what == ShardedState::none) return take_state_of(source);
-  return fail(Code::unavailable,
-              "the workers' states are of different steps, and nobody has the shards of those that "
-              "are behind: go on from the run's last file (resume)");
+  const uint64_t newest = std::ranges::max(steps);
+  if (std::ranges::count(steps, newest) == std::ssize(steps)) return compare_weights();
+  // Of every part of the model somebody has the newest.
+  for (uint32_t rank = 0; rank < workers.size(); ++rank)
+    if (options_.step.sharding.what != ShardedState::none ||
+        std::ranges::none_of(mesh_.with_same_part(rank),
+                             [&](uint32_t other) { return steps[other] == newest; }))
+      return fail(Code::unavailable,
+                  "the workers' states are of different steps, and nobody has the shards of those "
+                  "that are behind: go on from the run's last file (resume)");
+  const auto ranks = mesh_.with_same_part(workers.rank());
+  return take_state_of(
+      *std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; }));
 }
 
-// Of shards there is nothing to compare.
+// What all have whole is compared with all, and the rest with those of the same part. Of shards
+// there is nothing to compare.
 Result<void> Trainer::compare_weights() {
-  Hasher hasher;
-  for (const Parameter& parameter : model_.parameters)
+  Hasher whole;
+  Hasher part;
+  for (size_t i = 0; i < own_.size(); ++i)
     for (const std::string& name :
-         {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)})
-      if (type_of(parameter, name != parameter.name) == parameter.type)
-        hasher.update(Bytes(state(name), static_cast<size_t>(parameter.type.bytes())));
-  return host_.workers->compare({Alike{"other weights", hasher.digest64()}});
+         {own_[i].name, first_moment_name(own_[i].name), second_moment_name(own_[i].name)})
+      if (type_of(own_[i], name != own_[i].name) == own_[i].type)
+        (own_[i].type == model_.parameters[i].type ? whole : part)
+            .update(Bytes(state(name), static_cast<size_t>(own_[i].type.bytes())));
+  TRY_DO(host_.workers->compare({Alike{"other weights", whole.digest64()}}));
+  if (options_.step.place.alone()) return {};
+  return host_.workers->compare({Alike{"other weights", part.digest64()}},
+                                static_cast<uint64_t>(options_.step.place.rank));
 }
 
 Result<void> Trainer::take_state_of(uint32_t source) {
@@ -93,7 +110,7 @@ Result<void> Trainer::take_state_of(uint32_t source) {
   TRY_DO(host_.workers->broadcast(source, std::as_writable_bytes(std::span(done))));
   const bool takes = host_.workers->rank() != source;
   if (takes) words_[kBorn] = 0;
-  for (const Parameter& parameter : model_.parameters)
+  for (const Parameter& parameter : own_)
     for (const std::string& name :
          {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)})
       TRY_DO(host_.workers->broadcast(source,
@@ -104,6 +121,12 @@ Result<void> Trainer::take_state_of(uint32_t source) {
   words_[kCommitting] = 0;
   words_[kBorn] = 1;
   return {};
+}
+
+// Before anything is asked of those with other parts.
+Result<void> Trainer::meet_parts() {
+  if (options_.step.place.alone()) return {};
+  return enter_epoch();
 }
 
 // What one worker found is everybody's end of the step.
@@ -136,27 +159,41 @@ Result<void> Trainer::compare_times(StepSummary& summary, Duration took, Duratio
 
 // From the first to before the end, of so many.
 std::pair<int64_t, int64_t> Trainer::own_part(int64_t count) const {
-  if (host_.workers == nullptr) return {0, count};
-  const int64_t rank = host_.workers->rank();
-  const int64_t size = host_.workers->size();
-  return {count * rank / size, count * (rank + 1) / size};
+  const int64_t worker = options_.step.sharding.worker;
+  const int64_t workers = mesh_.data_workers();
+  return {count * worker / workers, count * (worker + 1) / workers};
 }
 
 // As many for each worker where all take part in each: some compute one that does not count.
 int64_t Trainer::rounds_of(int64_t batches) const {
   const auto [first, end] = own_part(batches);
   if (options_.step.sharding.what != ShardedState::all) return end - first;
-  const int64_t size = host_.workers->size();
-  return (batches + size - 1) / size;
+  const int64_t workers = mesh_.data_workers();
+  return (batches + workers - 1) / workers;
 }
 
-// Layer by layer, as files call them.
-void Trainer::initialise_shards(const Parameter& parameter, std::span<float> weights) {
-  const Shards shards = shards_of(parameter, options_.step.sharding);
-  const auto own = static_cast<size_t>(shards.own());
+void Trainer::each_piece(size_t parameter, bool of_moments, const PieceVisit& visit) const {
+  const Parameter& own = own_[parameter];
+  const Type& whole = model_.parameters[parameter].type;
+  const int64_t layer = whole.elements() / (own.stacked() ? whole.dims[0].size : 1);
+  const auto run = [&](size_t at, int64_t first, int64_t elements) {
+    each_run(parts_[parameter], first, elements,
+             [&](int64_t in_part, int64_t in_whole, int64_t count) {
+               for (int64_t to = in_part - first; count > 0;) {
+                 const int64_t some = std::min(count, layer - in_whole % layer);
+                 visit(at + static_cast<size_t>(to) * sizeof(float), in_whole / layer,
+                       in_whole % layer, some);
+                 to += some;
+                 in_whole += some;
+                 count -= some;
+               }
+             });
+  };
+  if (type_of(own, of_moments) == own.type) return run(0, 0, own.type.elements());
+  const Shards shards = shards_of(own, options_.step.sharding);
   for (int64_t row = 0; row < shards.rows; ++row)
-    initial_values(parameter.init, options_.seed, layer_name(parameter.name, row),
-                   shards.own_first(), weights.subspan(static_cast<size_t>(row) * own, own));
+    run(static_cast<size_t>(row * shards.own()) * sizeof(float),
+        row * shards.row + shards.own_first(), shards.own());
 }
 
 }  // namespace tutti

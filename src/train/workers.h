@@ -13,11 +13,9 @@
 #include "fabric/group.h"
 #include "run/epoch_watch.h"
 #include "run/fabric_communicator.h"
+#include "train/worker_mesh.h"
 
 namespace tutti {
-
-// The axis of the mesh along which the data are parted.
-constexpr const char* kDataAxis = "dp";
 
 // What has to be alike for all, in words for whom it is not: "another model".
 struct Alike {
@@ -36,25 +34,35 @@ class Workers {
 
   // Takes part in the present epoch, or the next when that is over.
   Result<void> enter(EpochWatch& epoch, Duration timeout);
-  // Once in every epoch, by all. Code::invalid names who differs from whom.
-  Result<void> compare(const std::vector<Alike>& parts);
+  // Once in every epoch, by all, when they know that all have this mesh.
+  Result<void> arrange(const WorkerMesh& mesh);
+  // By all. Code::invalid names who differs from whom; of those only who have the same `part` of
+  // the model.
+  Result<void> compare(const std::vector<Alike>& parts, uint64_t part = 0);
   // Every worker's numbers side by side, by rank.
   Result<std::vector<uint64_t>> gather(const std::vector<uint64_t>& own);
   Result<std::vector<double>> gather_reals(const std::vector<double>& own);
-  // Sums of what all have at each place: exact where only one has anything but zero.
+  // The following are among some of them, once they are arranged.
+  // Sums of what those with other samples have at each place: exact where only one has anything but
+  // zero.
   Result<void> add_up(std::vector<double>& numbers);
-  // All workers' bytes one after the other, in their order.
+  // The bytes of those with the same part of the model one after the other, in their order.
   Result<void> gather_shards(Bytes own, MutableBytes all);
-  // As they are with this worker, on all.
-  Result<void> broadcast(uint32_t root, MutableBytes bytes);
+  // The bytes of those with the same samples, likewise.
+  Result<void> gather_parts(Bytes own, MutableBytes all);
+  // As they are with this rank, on all with the same part of the model.
+  Result<void> broadcast(uint32_t rank, MutableBytes bytes);
 
   Communicator& communicator() { return *communicator_; }
   // Of this worker, for others in collectives of programs, so far.
   Duration waited() const { return communicator_ ? communicator_->waited() : Duration::zero(); }
 
  private:
+  Result<std::shared_ptr<Group>> group(std::vector<uint32_t> ranks, std::string name);
+
   Fabric& fabric_;
-  uint64_t met_epoch_ = 0;
+  std::shared_ptr<Group> same_part_;
+  std::shared_ptr<Group> same_samples_;
   std::unique_ptr<FabricCommunicator> communicator_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "train/folder_fixture_test.h"
 #include "train/workers_fixture_test.h"
 
 using namespace tutti;
@@ -49,7 +50,7 @@ Outcome alone(const TrainerOptions& options, Model model = small_model()) {
 
 // Large enough that weights are parted, in layers and not, and not all evenly.
 Model wide_model() {
-  const TinyGptSizes sizes{.heads = 4, .head = 32, .vocab = 301, .hidden = 256};
+  const TinyGptSizes sizes{.time = 4, .heads = 4, .head = 32, .vocab = 301, .hidden = 256};
   Model model = model_of(tiny_gpt(2, sizes));
   for (Parameter& parameter : model.parameters) {
     if (parameter.type.dims[0].name != "layer") continue;
@@ -101,6 +102,65 @@ TEST_CASE("weights and losses do not depend on who keeps which shards") {
           CHECK(outcome == expected);
       }
     }
+  }
+}
+
+TEST_CASE("axes that divide the work on samples go with those that share them") {
+  TrainerOptions options = options_of(8, 4);
+  const Outcome whole = alone(options, wide_model());
+  for (const auto& [rules, same] : std::map<std::string, std::vector<std::string>>{
+           {"", {"tp=2", "dp=2,tp=2", "zero1=2,tp=2", "tp=2,fsdp=2"}},
+           {"time=sp", {"dp=2,sp=2,tp=2"}}}) {
+    std::optional<Outcome> expected;
+    for (const std::string& mesh : same) {
+      CAPTURE(rules);
+      CAPTURE(mesh);
+      options.mesh = mesh;
+      options.rules = rules;
+      const auto ranks = ShardMesh::parse(mesh)->ranks();
+      for (const Outcome& outcome : together(static_cast<uint32_t>(ranks), options, wide_model())) {
+        if (!expected) expected = outcome;
+        CHECK(outcome == *expected);
+      }
+    }
+    CHECK(expected->digest != whole.digest);
+    for (size_t i = 0; i < whole.losses.size(); ++i)
+      CHECK(expected->losses[i] == doctest::Approx(whole.losses[i]).epsilon(1e-5));
+    CHECK(expected->evaluated == doctest::Approx(whole.evaluated).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("weights begin with the same bits on every mesh, and any mesh goes on from a file") {
+  TrainerOptions options = options_of(4, 4);
+  TestMachine machine;
+  TokenBatches data(small_text(), {.seed = 5, .vocabulary = 5});
+  const auto one = trainer_of(machine, data, options, wide_model());
+  one->initialise_weights();
+  const uint64_t initial = *one->whole_digest();
+  step_of(*one);
+  const uint64_t after = *one->whole_digest();
+  const TestFolder folder;
+  RealWorld world;
+  REQUIRE(world.run(one->save(world.disk(), folder / "one")).has_value());
+  for (const std::string mesh : {"tp=2", "fsdp=2,tp=2", "tp=2,zero1=2"}) {
+    CAPTURE(mesh);
+    options.mesh = mesh;
+    const auto ranks = ShardMesh::parse(mesh)->ranks();
+    SharedHost host(static_cast<uint32_t>(ranks), 64 << 20);
+    host.run([&](Fabric& fabric) {
+      Worker worker(fabric);
+      TokenBatches its(small_text(), {.seed = 5, .vocabulary = 5});
+      auto trainer = worker.trainer(its, options, wide_model());
+      REQUIRE_MESSAGE(trainer.has_value(), trainer.error().text());
+      (*trainer)->initialise_weights();
+      CHECK(*(*trainer)->whole_digest() == initial);
+      RealWorld mine;
+      REQUIRE(mine.run((*trainer)->load(mine.disk(), folder / "one")).has_value());
+      CHECK(*(*trainer)->whole_digest() == after);
+      REQUIRE(mine.run((*trainer)->save(mine.disk(), folder / mesh)).has_value());
+    });
+    REQUIRE(world.run(one->load(world.disk(), folder / mesh)).has_value());
+    CHECK(*one->whole_digest() == after);
   }
 }
 
@@ -186,6 +246,53 @@ TEST_CASE("who is behind goes on with the state of the others, and other weights
     CHECK(step.error().text().find("rank 2 was started with other weights") != std::string::npos);
   });
   CHECK(digests == std::vector<uint64_t>(3, alone(options).digest));
+}
+
+TEST_CASE("who is behind takes the state of one with the same part, if there is one") {
+  TrainerOptions options = options_of(4, 4);
+  for (const std::string mesh : {"dp=2,tp=2", "tp=2"}) {
+    CAPTURE(mesh);
+    options.mesh = mesh;
+    const auto ranks = static_cast<uint32_t>(ShardMesh::parse(mesh)->ranks());
+    std::vector<uint64_t> digests(ranks);
+    SharedHost host(ranks, 64 << 20);
+    host.run([&](Fabric& fabric) {
+      Worker worker(fabric);
+      TokenBatches data(small_text(), {.seed = 5, .vocabulary = 5});
+      {
+        auto trainer = worker.trainer(data, options, wide_model());
+        REQUIRE_MESSAGE(trainer.has_value(), trainer.error().text());
+        (*trainer)->initialise_weights();
+        step_of(**trainer);
+      }
+      // Rank 1 comes back with nothing.
+      auto again = worker.trainer(data, options, wide_model());
+      REQUIRE(again.has_value());
+      if (fabric.rank() == 1) (*again)->initialise_weights();
+      if (ranks == 2) {
+        const auto step = (*again)->step();
+        REQUIRE_FALSE(step.has_value());
+        CHECK(step.error().text().find("nobody has the shards") != std::string::npos);
+        return;
+      }
+      CHECK(step_of(**again).step == 2);
+      digests[fabric.rank()] = *(*again)->whole_digest();
+    });
+    if (ranks == 2) continue;
+    std::vector<uint64_t> expected(ranks);
+    SharedHost other(ranks, 64 << 20);
+    other.run([&](Fabric& fabric) {
+      Worker worker(fabric);
+      TokenBatches data(small_text(), {.seed = 5, .vocabulary = 5});
+      auto trainer = worker.trainer(data, options, wide_model());
+      REQUIRE(trainer.has_value());
+      (*trainer)->initialise_weights();
+      step_of(**trainer);
+      step_of(**trainer);
+      expected[fabric.rank()] = *(*trainer)->whole_digest();
+    });
+    CHECK(digests == expected);
+  }
 }
 
 TEST_CASE("a number that is not finite ends the step of all, and who made it says how") {

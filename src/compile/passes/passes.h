@@ -53,4 +53,8 @@ Graph remove_unused(const Graph& graph);
 // that nobody needs any more to remove_unused.
 Graph fuse(const Graph& graph);
 
+// What a rank takes of what all have, where the graph says which rank it is ({index}), as the slice
+// that it is. Ranks that shall meet go through all other passes before, with one graph.
+Graph take_own_slices(const Graph& graph);
+
 }  // namespace tutti

@@ -47,7 +47,8 @@ class Cook {
     for (size_t i = 0; i < body_.inputs.size(); ++i) place_[body_.inputs[i].value] = i;
   }
 
-  // Nothing if it takes something that is carried and not kept.
+  // Nothing if it takes something that is carried and not kept, or that ranks have to meet for:
+  // they may have different memory, and choose differently.
   std::optional<Recipe> run() {
     const ValueId wanted = body_.outputs[result_].value;
     if (makers_[wanted] == nullptr || !visit(wanted)) return std::nullopt;
@@ -94,6 +95,7 @@ class Cook {
     }
     const Node* op = makers_[value];
     if (op == nullptr) return false;  // carried
+    if (op_class(op->kind) == OpClass::collective && op->kind != OpKind::own_slice) return false;
     if (!computed_.insert(static_cast<size_t>(op - body_.ops.data())).second) return true;
     return std::ranges::all_of(op->operands, [&](ValueId operand) { return visit(operand); });
   }

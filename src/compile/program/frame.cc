@@ -179,8 +179,8 @@ TensorRef FrameLowering::as_dense(const TensorRef& ref) {
 }
 
 Result<void> FrameLowering::lower(const Node& op) {
-  if (op_class(op.kind) == OpClass::collective)
-    return fail(Code::unsupported, "ranks cannot meet in a program yet");
+  if (op.kind == OpKind::own_slice)
+    return fail(Code::invalid, "a program is of one rank, and this graph is of all of them");
   if (op_class(op.kind) == OpClass::shape) {
     TRY_DO(lower_shape(op));
   } else if (op.kind == OpKind::repeat) {
@@ -189,8 +189,10 @@ Result<void> FrameLowering::lower(const Node& op) {
     std::vector<TensorRef> results;
     for (size_t i = 0; i < op.results.size(); ++i) results.push_back(result(op, i, false));
     emit_loops(*op.body, operands(op), std::move(results));
-  } else if (is_collective(op.kind)) {
+  } else if (is_collective(op.kind) || op.kind == OpKind::all_reduce) {
     lower_collective(op);
+  } else if (op_class(op.kind) == OpClass::collective) {
+    lower_between_ranks(op);
   } else if (op_class(op.kind) == OpClass::large || op_class(op.kind) == OpClass::index) {
     TRY_DO(lower_large(op));
   } else if (op.kind == OpKind::reduce_sum || op.kind == OpKind::reduce_max) {

@@ -49,6 +49,8 @@ class FrameLowering {
 
   // With other workers (lower_collective.cc).
   void lower_collective(const Node& op);
+  void lower_between_ranks(const Node& op);
+  void emit_collective(const Node& op, std::vector<TensorRef> in, const TensorRef& out);
   bool may_reduce_in_place(const Node& op) const;
   void part_collectives();
 

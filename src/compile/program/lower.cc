@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/assert.h"
+#include "compile/passes/passes.h"
 #include "compile/program/frame.h"
 #include "compile/program/packing.h"
 #include "compile/program/schedule.h"
@@ -63,7 +64,8 @@ void number_collectives(Program& program) {
 }
 
 // With all buffers in their places; every instruction waits for all before.
-Result<Program> planned_program(const Graph& graph) {
+Result<Program> planned_program(const Graph& of_rank) {
+  const Graph graph = take_own_slices(of_rank);
   Program program;
   LoopTable loops(program.loops);
   TRY(FrameCode frame, lower_frame(graph, loops));

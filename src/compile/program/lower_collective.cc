@@ -4,6 +4,7 @@
 #include <ranges>
 #include <utility>
 
+#include "compile/collective.h"
 #include "compile/program/frame_lowering.h"
 #include "compile/program/tensor_view.h"
 
@@ -29,12 +30,22 @@ bool collide(const Uses& a, const Uses& b) {
   });
 }
 
+// The parts of a dimension that the ranks of an axis have, one after the other.
+TensorRef by_ranks(const TensorRef& ref, const std::string& dim, int64_t ranks) {
+  TensorRef out = ref;
+  const size_t place = *ref.type.find(dim);
+  out.type.dims[place].size /= ranks;
+  out.type.dims.insert(out.type.dims.begin(), {"by_rank", ranks});
+  out.strides.insert(out.strides.begin(), ref.strides[place] * out.type.dims[place + 1].size);
+  return out;
+}
+
 }  // namespace
 
 // The sum takes the place of the first of what is summed, when nobody else looks there: gradients
 // of a large model are not there twice.
 bool FrameLowering::may_reduce_in_place(const Node& op) const {
-  if (op.kind != OpKind::lane_all_reduce) return false;
+  if (op.kind != OpKind::lane_all_reduce && op.kind != OpKind::all_reduce) return false;
   ValueId value = op.operands[0];
   const TensorRef& first = *refs_[value];
   if (wanted_[op.results[0]] || first.buffer < parameters_ || !first.is_dense()) return false;
@@ -55,11 +66,35 @@ void FrameLowering::lower_collective(const Node& op) {
   } else {
     result(op, 0, true);
   }
-  const std::vector<TensorRef> out{*refs_[op.results[0]]};
+  emit_collective(op, std::move(in), *refs_[op.results[0]]);
+}
+
+void FrameLowering::emit_collective(const Node& op, std::vector<TensorRef> in,
+                                    const TensorRef& out) {
   Attributes attributes = op.attributes;
   attributes.set("call", std::string(op_info(op.kind).name));
-  emit(Kernel::collective_start, in, out, attributes);
-  emit(Kernel::collective_wait, std::move(in), out, std::move(attributes));
+  emit(Kernel::collective_start, in, {out}, attributes);
+  emit(Kernel::collective_wait, std::move(in), {out}, std::move(attributes));
+}
+
+// Ranks send each other whole parts of memory. What lies otherwise, since its dimension is not the
+// first, is copied together before, or apart after.
+void FrameLowering::lower_between_ranks(const Node& op) {
+  const auto dim = [&](const char* key) { return op.attributes.get<std::string>(key); };
+  const int64_t ranks = collective_ranks(op);
+  const bool exchanges = op.kind == OpKind::all_to_all;
+  TensorRef in = *refs_[op.operands[0]];
+  if (op.kind == OpKind::reduce_scatter || exchanges)
+    in = by_ranks(in, dim(exchanges ? "to" : "dim"), ranks);
+  in = as_dense(in);
+  if (op.kind == OpKind::reduce_scatter) {
+    emit_collective(op, {in}, result(op, 0, true));
+    return;
+  }
+  const TensorRef parts = by_ranks(result(op, 0, false), dim(exchanges ? "from" : "dim"), ranks);
+  const TensorRef made = parts.is_dense() ? parts : scratch(parts.type);
+  emit_collective(op, {in}, made);
+  if (made.buffer != parts.buffer) copy(made, parts);
 }
 
 // Collectives are begun in the order of the graph, which is that of all workers.
@@ -87,14 +122,24 @@ void FrameLowering::part_collectives() {
       }
     return uses;
   };
+  // What is copied for a collective, or of what it made, moves with it.
+  const auto copies = [&](const Instruction& one, const TensorRef& from, const TensorRef& to) {
+    return one.kernel == Kernel::loops && loops_.is_copy(one.loops) && from.buffer == to.buffer &&
+           from.offset == to.offset;
+  };
   // Begun earlier.
   std::vector<Instruction> early;
   std::vector<Uses> before;
-  for (Instruction& one : instructions_) {
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    Instruction& one = instructions_[i];
     const Uses its = uses_of(one);
     size_t place = early.size();
-    if (one.kernel == Kernel::collective_start)
-      while (place > 0 && early[place - 1].kernel != Kernel::collective_start &&
+    const bool starts = one.kernel == Kernel::collective_start;
+    const bool packs = i + 1 < instructions_.size() &&
+                       instructions_[i + 1].kernel == Kernel::collective_start &&
+                       copies(one, one.results[0], instructions_[i + 1].operands[0]);
+    if (starts || packs)
+      while (place > 0 && !(starts && early[place - 1].kernel == Kernel::collective_start) &&
              !collide(before[place - 1], its))
         --place;
     early.insert(early.begin() + static_cast<ptrdiff_t>(place), std::move(one));
@@ -105,8 +150,11 @@ void FrameLowering::part_collectives() {
   std::vector<Uses> after;
   for (size_t i = early.size(); i-- > 0;) {
     size_t place = late.size();  // late is in the other order
-    if (early[i].kernel == Kernel::collective_wait)
-      while (place > 0 && late[place - 1].kernel != Kernel::collective_wait &&
+    const bool waits = early[i].kernel == Kernel::collective_wait;
+    const bool unpacks = i > 0 && early[i - 1].kernel == Kernel::collective_wait &&
+                         copies(early[i], early[i].operands[0], early[i - 1].results[0]);
+    if (waits || unpacks)
+      while (place > 0 && !(waits && late[place - 1].kernel == Kernel::collective_wait) &&
              !collide(after[place - 1], before[i]))
         --place;
     late.insert(late.begin() + static_cast<ptrdiff_t>(place), std::move(early[i]));

@@ -332,3 +332,34 @@ TEST_CASE("a collective is begun when its operands are there, and waited for whe
       std::ranges::find(program->instructions, Kernel::collective_start, &Instruction::kernel);
   CHECK(starts->operands[0].offset == starts->results[0].offset);
 }
+
+TEST_CASE("what is copied for a collective, or of what it made, moves with it") {
+  const Graph graph = graph_of(R"(graph g(%x: f32[b=2, t=4], %w: f32[n=8]) {
+    %a = exp(%x)
+    %c = sum(%w) {dims=["n"]}
+    %m = all_to_all(%a) {axis="tp", from="b", ranks=2, to="t"}
+    %s = sum(%w) {dims=["n"]}
+    %p = all_gather(%a) {axis="tp", dim="t", ranks=2}
+    %d = neg(%m)
+    %e = neg(%p)
+    return %d as "d", %c as "c", %s as "s", %e as "e"
+  })");
+  const auto program = lower_to_program(graph);
+  REQUIRE_MESSAGE(program.has_value(), program.error().text());
+  std::string order;
+  for (const Instruction& its : program->instructions) {
+    const bool starts = its.kernel == Kernel::collective_start;
+    const bool meets = starts || its.kernel == Kernel::collective_wait;
+    if (meets)
+      order +=
+          fmt::format("{} {} ", starts ? "start" : "wait", its.attributes.get<std::string>("call"));
+    else
+      order += its.kernel == Kernel::loops ? "loop " : "sum ";
+  }
+  CAPTURE(program->text());
+  // The exchange is of parts of t, which is not the first, and what it makes lies as it should;
+  // what is gathered along t is copied apart where it is wanted.
+  CHECK(order ==
+        "loop loop start all_to_all start all_gather sum sum sum sum wait all_to_all loop "
+        "wait all_gather loop loop ");
+}

@@ -11,7 +11,6 @@
 #include "compile/verify.h"
 
 namespace tutti {
-namespace {
 
 LocalTensor local_tensor(std::string name, const Type& whole, const TensorSharding& sharding,
                          const ShardMesh& mesh, int64_t rank) {
@@ -25,8 +24,6 @@ LocalTensor local_tensor(std::string name, const Type& whole, const TensorShardi
   return tensor;
 }
 
-}  // namespace
-
 Result<ShardedGraph> shard(const Graph& graph, const ShardMesh& mesh, const ShardRules& rules,
                            const ShardOptions& options) {
   const Graph used = remove_unused(graph);
@@ -35,6 +32,8 @@ Result<ShardedGraph> shard(const Graph& graph, const ShardMesh& mesh, const Shar
   for (const Input& input : used.inputs) {
     const std::string what = (input.role == InputRole::state ? "state " : "input ") + input.name;
     TRY(TensorSharding lies, table.of_input(what, used.type(input.value)));
+    if (options.whole_data && input.role == InputRole::data)
+      lies = whole_sharding(used.type(input.value));
     sharded.inputs.push_back(std::move(lies));
   }
   for (const Output& output : used.outputs) {
@@ -54,26 +53,20 @@ Result<ShardedGraph> shard(const Graph& graph, const ShardMesh& mesh, const Shar
   return sharded;
 }
 
-Graph local_graph(const Graph& sharded, const ShardMesh& mesh, int64_t rank) {
+Graph graph_of_rank(const Graph& sharded, const ShardMesh& mesh, int64_t rank) {
   Rewrite rewrite(sharded);
   for (const Node& op : sharded.ops) {
-    if (op.kind != OpKind::own_slice) {
-      rewrite.copy(
-          op, rewritten_body(op, [&](const Graph& body) { return local_graph(body, mesh, rank); }));
-      continue;
-    }
-    const std::string dim = op.attributes.get<std::string>("dim");
-    const int64_t size = sharded.type(op.results[0]).size_of(dim);
-    rewrite.replace(
-        op.results[0],
-        rewrite.make({.kind = OpKind::slice,
-                      .operands = {rewrite(op.operands[0])},
-                      .attributes = {{"dim", dim},
-                                     {"start", mesh.coordinate(rank, collective_axis(op)) * size},
-                                     {"size", size}},
-                      .at = op.at}));
+    Node its = op;
+    if (op.kind == OpKind::own_slice)
+      its.attributes.set(kOwnIndex, mesh.coordinate(rank, collective_axis(op)));
+    rewrite.copy(its, rewritten_body(
+                          op, [&](const Graph& body) { return graph_of_rank(body, mesh, rank); }));
   }
   return std::move(rewrite).finish();
+}
+
+Graph local_graph(const Graph& sharded, const ShardMesh& mesh, int64_t rank) {
+  return take_own_slices(graph_of_rank(sharded, mesh, rank));
 }
 
 std::vector<LocalTensor> local_inputs(const Graph& whole, const ShardedGraph& sharded,

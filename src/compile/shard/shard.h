@@ -25,6 +25,7 @@ namespace tutti {
 
 struct ShardOptions {
   int64_t reshard_limit = kReshardLimit;  // bytes that an operand may be gathered to
+  bool whole_data = false;                // every rank is given all of what is no state
 };
 
 struct ShardedGraph {
@@ -40,6 +41,9 @@ Result<ShardedGraph> shard(const Graph& graph, const ShardMesh& mesh, const Shar
                            const ShardOptions& options = {});
 
 Graph local_graph(const Graph& sharded, const ShardMesh& mesh, int64_t rank);
+// The same for programs: own slices only know which they are until passes are done, so that passes
+// do the same on all ranks and these still meet.
+Graph graph_of_rank(const Graph& sharded, const ShardMesh& mesh, int64_t rank);
 
 // What a rank has of an input or output.
 struct LocalTensor {
@@ -50,6 +54,8 @@ struct LocalTensor {
   // For each dimension, which of its places: one range, or one of each segment, side by side.
   std::vector<std::vector<PlaceRange>> places;
 };
+LocalTensor local_tensor(std::string name, const Type& whole, const TensorSharding& sharding,
+                         const ShardMesh& mesh, int64_t rank);
 std::vector<LocalTensor> local_inputs(const Graph& whole, const ShardedGraph& sharded,
                                       const ShardMesh& mesh, int64_t rank);
 std::vector<LocalTensor> local_outputs(const Graph& whole, const ShardedGraph& sharded,

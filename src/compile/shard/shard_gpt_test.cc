@@ -1,3 +1,4 @@
+#include "compile/passes/rematerialise.h"
 #include "compile/shard/fused_gpt_test.h"
 #include "compile/shard/shard_fixture_test.h"
 #include "compile/tiny_gpt_test.h"
@@ -7,19 +8,6 @@ using namespace tutti;
 namespace {
 
 using Counts = std::map<std::string, int>;
-
-// Second moments are squares, and it is the second step.
-std::vector<Array> step_inputs(const Graph& step) {
-  auto inputs = inputs_of(step);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string& name = step.inputs[i].name;
-    if (name.starts_with("second/"))
-      for (double& value : inputs[i].values) value = value * value + 0.1;
-    if (name == "step") inputs[i].values = {2};
-    if (name == "rate") inputs[i].values = {0.125};
-  }
-  return inputs;
-}
 
 void check_step(const Graph& step, const ShardMesh& mesh, const ShardRules& rules,
                 double tolerance) {
@@ -145,4 +133,18 @@ TEST_CASE("a rank's own graph has slices where it has its part") {
   CHECK(graphs[0].text() != graphs[1].text());
   const auto alone = run_on_ranks(step, made, mesh, inputs, Precision::typed, graphs);
   for (size_t i = 0; i < alone.size(); ++i) CHECK(alone[i].values == together[i].values);
+}
+
+TEST_CASE("what ranks meet for is not computed again to save memory") {
+  const ShardMesh mesh = mesh_of("tp=2");
+  const Graph step = step_of(FusedGpt({}).model());
+  Graph kept = optimize(sharded(step, mesh, preset_rules(mesh)).graph, "remove-unused");
+  const auto before = meetings(kept);
+  int again = 0;
+  for (auto choices = find_recomputations(kept); !choices.empty() && again < 20; ++again) {
+    kept = rematerialise(kept, choices.front());
+    choices = find_recomputations(kept);
+  }
+  CHECK(again > 0);
+  CHECK(meetings(kept) == before);
 }
