@@ -27,8 +27,8 @@ cluster::Message Head::ask_vacated(NodeId node, const HeadJob& job) {
 }
 
 // Gives whether anybody is here to be asked. The coordinator of a job that goes on ends what it
-// does not want there, and may still start something by a layout of before until it has said that
-// it knows ours; what is there of a job that is over nobody else would end.
+// does not want there, and may still start something where a layout of before has it; what is there
+// of a job that is over nobody else would end.
 bool Head::ask_given_up() {
   bool asked = false;
   for (const auto& [node, jobs] : state_.given_up) {
@@ -42,7 +42,8 @@ bool Head::ask_given_up() {
         end.mutable_end()->set_epoch(~uint64_t{0});
         send(node, end);
       }
-      if (is_over(job.state) || job.agreed) send(node, ask_vacated(node, job));
+      if (is_over(job.state) || (job.heard && !job.astray.contains(node)))
+        send(node, ask_vacated(node, job));
     }
   }
   return asked;

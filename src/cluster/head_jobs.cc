@@ -12,10 +12,6 @@ namespace {
 
 constexpr Duration kResendPause = 1s;
 
-bool is_same_segment(const cluster::Segment& one, const cluster::Segment& other) {
-  return one.SerializeAsString() == other.SerializeAsString();
-}
-
 }  // namespace
 
 void Head::send(NodeId to, const cluster::Message& message) {
@@ -78,7 +74,7 @@ void Head::appoint(HeadJob& job, NodeId coordinator, bool fresh) {
   ++job.term;
   job.coordinator = coordinator;
   job.fresh = fresh;
-  job.heard = job.agreed = false;
+  job.heard = false;
   const uint64_t sequence = post_placed(job);
   strands_->spawn(appoint_durably(job.id, job.term, sequence));
 }
@@ -176,7 +172,6 @@ void Head::on_update(NodeId from, const cluster::JobUpdate& update) {
 uint64_t Head::take_update(HeadJob& job, const cluster::JobUpdate& update) {
   const std::string before = changed_of(job).SerializeAsString();
   job.heard = true;
-  job.agreed = std::ranges::equal(update.layout(), job.layout, is_same_segment);
   job.epoch = update.epoch();
   job.restarts = update.restarts();
   job.taken = update.taken();
@@ -184,6 +179,7 @@ uint64_t Head::take_update(HeadJob& job, const cluster::JobUpdate& update) {
   if (update.has_culprit()) job.culprit = update.culprit();
   job.leftovers = update.leftovers();
   job.wanted = set_from(update.wanted()).value_or(RangeSet());
+  job.astray = nodes_apart(JobNumbers(job.spec), job.layout, update.layout(), job.wanted);
   job.state = update.state();
   if (is_over(job.state)) {
     const RangeSet silent = set_from(update.silent()).value_or(RangeSet());
@@ -264,7 +260,7 @@ void Head::grant(HeadJob& job) {
     if (const auto node = node_of(numbers, job.layout, process)) left.add(*node);
   job.layout = std::move(*layout);
   job.wanted = RangeSet();
-  job.agreed = false;
+  job.astray.add(left);  // until it is heard to go by this layout
   give_up(job, left);
   const uint64_t sequence = post_placed(job);
   cluster::Message message;

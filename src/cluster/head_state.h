@@ -54,8 +54,8 @@ struct HeadJob {
   uint64_t sequence = 0;  // of its last record
 
   // Heard and asked since the head began; in no record.
-  bool heard = false;   // of this term's coordinator
-  bool agreed = false;  // which goes by our layout, in this epoch
+  bool heard = false;  // of this term's coordinator
+  RangeSet astray;     // where it has processes that we have elsewhere, or may have
   RangeSet wanted;
   uint64_t changes = 1;
   std::vector<JobWatcher*> watchers;

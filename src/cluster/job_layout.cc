@@ -19,6 +19,18 @@ Indexes indexes_on(const cluster::Segment& segment, NodeId first_node, NodeId la
           segment.first() + static_cast<uint32_t>(end) - 1};
 }
 
+NodeId node_in(const cluster::Segment& segment, uint32_t index) {
+  return segment.first_node() + (index - segment.first()) / segment.per_node();
+}
+
+// Which have the processes that are in both in the same places.
+bool are_aligned(const cluster::Segment& one, const cluster::Segment& two) {
+  const auto begin = [](const cluster::Segment& segment) {
+    return int64_t{segment.first_node()} * segment.per_node() - segment.first();
+  };
+  return one.per_node() == two.per_node() && begin(one) == begin(two);
+}
+
 }  // namespace
 
 JobNumbers::JobNumbers(const job::Spec& spec) : bases_{0} {
@@ -75,9 +87,29 @@ std::optional<NodeId> node_of(const JobNumbers& numbers, const Segments& layout,
   for (const cluster::Segment& segment : layout) {
     if (segment.role() != role || index < segment.first()) continue;
     if (index - segment.first() >= segment.count()) continue;
-    return segment.first_node() + (index - segment.first()) / segment.per_node();
+    return node_in(segment, index);
   }
   return std::nullopt;
+}
+
+RangeSet nodes_apart(const JobNumbers& numbers, const Segments& layout, const Segments& other,
+                     const RangeSet& aside) {
+  RangeSet nodes;
+  for (const cluster::Segment& one : layout) {
+    for (const cluster::Segment& two : other) {
+      const uint32_t first = std::max(one.first(), two.first());
+      const uint32_t end = std::min(one.first() + one.count(), two.first() + two.count());
+      if (one.role() != two.role() || first >= end || are_aligned(one, two)) continue;
+      const RangeSet both(numbers.number(one.role(), first), numbers.number(one.role(), end - 1));
+      const RangeSet meant = both.minus(aside);
+      for (const ProcessId process : meant.members()) {
+        const uint32_t index = numbers.index_of(process);
+        const NodeId node = node_in(two, index);
+        if (node != node_in(one, index)) nodes.add(node);
+      }
+    }
+  }
+  return nodes;
 }
 
 Result<void> check_layout(const JobNumbers& numbers, const Segments& layout) {

@@ -40,6 +40,9 @@ using Segments = google::protobuf::RepeatedPtrField<cluster::Segment>;
 RangeSet nodes_of(const Segments& layout);
 RangeSet processes_on(const JobNumbers& numbers, const Segments& layout, const RangeSet& nodes);
 std::optional<NodeId> node_of(const JobNumbers& numbers, const Segments& layout, ProcessId process);
+// Where the other layout has processes, these left aside, that this one has elsewhere.
+RangeSet nodes_apart(const JobNumbers& numbers, const Segments& layout, const Segments& other,
+                     const RangeSet& aside);
 // Refuses what makes no sense: roles that are not there, processes twice or nowhere, odd counts.
 Result<void> check_layout(const JobNumbers& numbers, const Segments& layout);
 
