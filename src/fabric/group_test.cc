@@ -345,7 +345,8 @@ TEST_CASE("a death ends the waits of all others at once, and the next epoch work
         CHECK(fabric.lost() == std::vector<uint32_t>{2});
         CHECK(done.error().text().find("lost rank 2") != std::string::npos);
         if (++told == 3) host.begin_epoch(2, 2);
-        REQUIRE(fabric.join(10s).has_value());
+        const auto joined = fabric.join(10s);
+        REQUIRE_MESSAGE(joined.has_value(), joined.error().text());
         CHECK(fabric.epoch() == 2);
         data.assign(data.size(), 1);
         REQUIRE(fabric.world()->run(call).has_value());
