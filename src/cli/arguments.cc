@@ -17,7 +17,7 @@ namespace {
 
 // "Could not convert: JOB = abc" leaves open what would do; only numbers are converted.
 std::string in_our_words(const CLI::ParseError& error) {
-  const std::string words = error.what();
+  std::string words = error.what();
   constexpr std::string_view kNoNumber = "Could not convert: ";
   const size_t value = words.find(" = ");
   if (words.starts_with(kNoNumber) && value != std::string::npos)

@@ -123,9 +123,10 @@ void FrameLowering::part_collectives() {
     return uses;
   };
   // What is copied for a collective, or of what it made, moves with it.
-  const auto copies = [&](const Instruction& one, const TensorRef& from, const TensorRef& to) {
-    return one.kernel == Kernel::loops && loops_.is_copy(one.loops) && from.buffer == to.buffer &&
-           from.offset == to.offset;
+  using Refs = std::vector<TensorRef>;
+  const auto copies = [&](const Instruction& one, const Refs& from, const Refs& to) {
+    return one.kernel == Kernel::loops && loops_.is_copy(one.loops) &&
+           from[0].buffer == to[0].buffer && from[0].offset == to[0].offset;
   };
   // Begun earlier.
   std::vector<Instruction> early;
@@ -137,7 +138,7 @@ void FrameLowering::part_collectives() {
     const bool starts = one.kernel == Kernel::collective_start;
     const bool packs = i + 1 < instructions_.size() &&
                        instructions_[i + 1].kernel == Kernel::collective_start &&
-                       copies(one, one.results[0], instructions_[i + 1].operands[0]);
+                       copies(one, one.results, instructions_[i + 1].operands);
     if (starts || packs)
       while (place > 0 && !(starts && early[place - 1].kernel == Kernel::collective_start) &&
              !collide(before[place - 1], its))
@@ -152,7 +153,7 @@ void FrameLowering::part_collectives() {
     size_t place = late.size();  // late is in the other order
     const bool waits = early[i].kernel == Kernel::collective_wait;
     const bool unpacks = i > 0 && early[i - 1].kernel == Kernel::collective_wait &&
-                         copies(early[i], early[i].operands[0], early[i - 1].results[0]);
+                         copies(early[i], early[i].operands, early[i - 1].results);
     if (waits || unpacks)
       while (place > 0 && !(waits && late[place - 1].kernel == Kernel::collective_wait) &&
              !collide(after[place - 1], before[i]))
