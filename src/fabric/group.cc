@@ -193,10 +193,12 @@ Error Group::give_up_crossed(const Crossing& crossing) {
                           "asks for {}, rank {} calls {}, of group {}",
                           rank_of(index_), own().asked, member.rank,
                           describe(*crossing.theirs, other.tick_ + 1, board), other.name_));
-  (void)other.give_up(error, crossing.call);
-  error = give_up(std::move(error), 1);
+  // Ours first: whose call is given up may ask for it at once.
+  Error told = give_up(error, 1);
   own().met.store(kMetNobody);
-  return error;
+  (void)other.give_up(std::move(error), crossing.call);
+  ring_all();
+  return told;
 }
 
 Error Group::told_by(const Member& member) const {
