@@ -240,6 +240,7 @@ class Trainer:
     def fit(self) -> float | None:
         """Trains until all steps are done, tells how it goes, and saves. Returns the last loss of
         validation data, if there are any."""
+        self._in_an_epoch(self._core.meet_others)
         first = self._core.rank == 0
         printer = _Printer(self.run.json, silent=not first)
         try:
@@ -256,7 +257,11 @@ class Trainer:
         evaluated: float | None = None
         for step in self._steps():
             last = step.step == self.run.steps
-            if self._is_due(step):
+            if step.seconds == 0:  # of one before us
+                if self._is_due(step):
+                    names = ("step", "loss", "norm", "rate")
+                    folder.note({name: getattr(step, name) for name in names})
+            elif self._is_due(step):
                 words, text = self._core.progress(passing=False)
                 record = json.loads(text)
                 folder.note(record)
@@ -264,23 +269,27 @@ class Trainer:
             elif printer.is_due():
                 printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
-                evaluated = self._in_an_epoch(self.evaluate)
+                evaluated = self._in_an_epoch(self._evaluate_run)
                 record = {"step": step.step, "validation_loss": evaluated}
                 folder.note(record)
                 words = f"step {step.step}  validation loss {evaluated:.4f}"
                 printer.event("evaluate", record, words)
             if self.run.out and _is_time(step.step, self.run.save_every, last):
                 folder.flush()  # a run that goes on from here has all records up to here
-                self._save_run()
+                self._in_an_epoch(self._save_run)
                 printer.event("save", {"step": step.step, "folder": str(self.run.out)}, "")
         words = f"done after {self.steps_done} steps"
         words += f"; the run is in {self.run.out}" if self.run.out else ""
-        digest = f"{self.digest:016x}"
+        digest = f"{self._in_an_epoch(self._digest_run):016x}"
         printer.event("end", {"step": self.steps_done, "digest": digest}, words)
+        self._in_an_epoch(self._leave)
         return evaluated
 
     def _steps(self) -> Iterator[Step]:
         self._recorded_at = time.monotonic()
+        # Of one before us, who may not have lived to do what comes after a step.
+        if self._core.last_step is not None:
+            yield Step(*self._core.last_step)
         while self.steps_done < self.run.steps:
             yield self._in_an_epoch(self.step)
 
@@ -292,6 +301,25 @@ class Trainer:
             except Error as error:
                 if error.code != "unavailable" or not self._core.was_aborted:
                     raise
+
+    # What all workers do together after a step: whoever was replaced meanwhile goes on with the rest.
+
+    def _evaluate_run(self) -> float:
+        self._core.meet_others()
+        step, loss = self._core.evaluated
+        if step != self.steps_done:
+            loss = self.evaluate()
+            self._core.note_evaluation(loss)
+        return loss
+
+    def _digest_run(self) -> int:
+        self._core.meet_others()
+        return self.digest
+
+    def _leave(self) -> None:
+        """Nobody does before all are done: who is replaced could not meet those who left."""
+        self._core.meet_others()
+        self._core.note_saved()
 
     def _is_due(self, step: Step) -> bool:
         now = time.monotonic()
@@ -352,10 +380,14 @@ class Trainer:
             raise _not_written(folder, error) from None
 
     def _save_run(self) -> None:
+        self._core.meet_others()
+        if self._core.saved == self.steps_done:
+            return
         state, weights = self._file("state.safetensors"), self._file("weights.safetensors")
         assert state is not None and weights is not None
         self.save(state)
         self.save_weights(weights)
+        self._core.note_saved()
 
 
 def _atom_of(run: Run) -> int:

@@ -46,6 +46,8 @@ constexpr std::string_view kOptionNames[] = {
     "--no-prefix", "--no-cgroup", "--local", "--cluster", "--array", "--wait"};
 constexpr std::string_view kWorkers = "--workers";
 constexpr std::string_view kMesh = "--mesh";
+constexpr std::string_view kRestarts = "--restarts";
+constexpr std::string_view kSpares = "--spares";
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -181,6 +183,8 @@ class Parser {
       TRY(mesh_, value("axes"));
       return {};
     }
+    if (verb_ == "train" && name_ == kRestarts) return number(options_.restarts.emplace(), 10'000);
+    if (verb_ == "train" && name_ == kSpares) return number(options_.spares, 256);
     if (name_ == "--array") return array();
     if (name_ == "--timeout") {
       options_.timeout.emplace();
@@ -227,6 +231,14 @@ class Parser {
     options_.ranks = count;
     options_.says_ranks = true;
     return {};
+  }
+
+  Result<void> number(uint32_t& into, uint32_t most) {
+    TRY(const std::string text, value("a number"));
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), into);
+    if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && into <= most)
+      return {};
+    return fail(Code::invalid, "{0} {1}: write a number, 0 to {2}: {0} 1", name_, text, most);
   }
 
   Result<void> array() {

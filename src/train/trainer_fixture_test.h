@@ -25,6 +25,7 @@ class TestMemory final : public TrainerMemory {
     if (added) found->second = room(static_cast<size_t>(type.bytes()));
     return StateTensor{.data = found->second.get(), .found = !added};
   }
+  bool outlives_process() const override { return true; }
 
  private:
   struct Free {
