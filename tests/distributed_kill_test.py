@@ -4,6 +4,7 @@ TUTTI_KILL_SEEDS=20 tries more than the few seeds of every day.
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -20,11 +21,12 @@ from run_tools import PATIENCE_S, ROOT, TUTTI, Marked
 
 SEEDS = range(int(os.environ.get("TUTTI_KILL_SEEDS", "1")))
 PATH = {"PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
-STEPS = 400
+STEPS = 2000
+KILLS = 4
 WORDS = (
     *("--model.layers=2", "--model.heads=2", "--model.width=128", "--batch=4", "--context=8"),
-    *("--lanes=2", f"--steps={STEPS}", "--evaluate_every=40", "--evaluate_batches=2"),
-    *("--save_every=100", "--optim.rate.rate=1e-3", "--optim.rate.warm_up=2", "--threads=1"),
+    *("--lanes=2", f"--steps={STEPS}", "--evaluate_every=200", "--evaluate_batches=2"),
+    *("--save_every=500", "--optim.rate.rate=1e-3", "--optim.rate.warm_up=2", "--threads=1"),
     "--json",
 )
 
@@ -68,6 +70,10 @@ def workers_of(gang: Marked) -> list[int]:
             line.split()[1]]  # fmt: skip
 
 
+def size_of(mesh: str) -> int:
+    return math.prod(int(axis.partition("=")[2]) for axis in mesh.split(","))
+
+
 def train_killed(folder: Path, gang: Marked, mesh: str, seed: int) -> tuple[str, int]:
     chance = random.Random(seed)
     words = command(folder, f"--mesh={mesh}", "--restarts=1000", "--spares=1")
@@ -78,11 +84,14 @@ def train_killed(folder: Path, gang: Marked, mesh: str, seed: int) -> tuple[str,
     ) as running:  # fmt: skip
         record = folder / "run/metrics.jsonl"
         deadline = time.monotonic() + PATIENCE_S
-        while running.poll() is None and killed < 4 and time.monotonic() < deadline:
+        while running.poll() is None and killed < KILLS and time.monotonic() < deadline:
             if not record.exists() or record.stat().st_size == 0:
                 time.sleep(0.01)
                 continue
-            time.sleep(chance.uniform(0.0, 1.2))
+            if len(workers_of(gang)) < size_of(mesh):
+                time.sleep(0.01)
+                continue
+            time.sleep(chance.uniform(0.0, 0.6))
             workers = workers_of(gang)
             if workers:
                 try:
@@ -92,6 +101,8 @@ def train_killed(folder: Path, gang: Marked, mesh: str, seed: int) -> tuple[str,
                     pass
         output, errors = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, errors + output
+    import re
+    print("K7", mesh, seed, killed, re.findall("ROLLED[^\\n\"]*", output + errors))
     return output, killed
 
 

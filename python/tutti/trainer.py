@@ -107,7 +107,9 @@ class _Printer:
         if self.silent:
             return
         if self.json:
-            print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
+            # At once: who is killed between a line and its end would join it with the next one's.
+            line = json.dumps({"event": kind, **record}) + "\n"
+            print(line, end="", file=self.out, flush=True)
         elif words and self.columns > 0:
             self._show(words, passing)
         elif words and not (passing and time.monotonic() - self._printed < _LINE_SECONDS):
@@ -240,7 +242,9 @@ class Trainer:
     def fit(self) -> float | None:
         """Trains until all steps are done, tells how it goes, and saves. Returns the last loss of
         validation data, if there are any."""
+        done = self.steps_done
         self._in_an_epoch(self._core.meet_others)
+        self._goes_on |= self.steps_done != done
         first = self._core.rank == 0
         printer = _Printer(self.run.json, silent=not first)
         try:
@@ -287,9 +291,10 @@ class Trainer:
 
     def _steps(self) -> Iterator[Step]:
         self._recorded_at = time.monotonic()
-        # Of one before us, who may not have lived to do what comes after a step.
-        if self._core.last_step is not None:
+        # Who was before us may not have lived to do what comes after its last step.
+        if self._goes_on and self._core.last_step is not None:
             yield Step(*self._core.last_step)
+        self._goes_on = False
         while self.steps_done < self.run.steps:
             yield self._in_an_epoch(self.step)
 
@@ -345,7 +350,8 @@ class Trainer:
     def _begin(self) -> None:
         """Weights: left in the vault, resumed, given, or new."""
         state = self._file("state.safetensors")
-        if self._core.has_state:
+        self._goes_on = self._core.has_state
+        if self._goes_on:
             return
         if self._core.was_torn and state is not None and state.exists():
             self.load(state)

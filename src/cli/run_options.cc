@@ -109,14 +109,14 @@ class Parser {
     return {};
   }
 
-  // A file and its own options; among which the workers are ours, wherever they stand, and the mesh
-  // is both's: it says how many there are.
+  // A file and its own options; among which what is said of workers is ours, wherever it stands, and
+  // the mesh is both's: it says how many there are.
   Result<void> take_trained() {
     if (next_ < words_.size()) options_.command.emplace_back(words_[next_++]);
     while (next_ < words_.size()) {
       const std::string_view word = words_[next_++];
-      if (word == kWorkers || word.starts_with("--workers=") || word == kMesh ||
-          word.starts_with("--mesh=")) {
+      const std::string_view name = word.substr(0, word.find('='));
+      if (name == kWorkers || name == kMesh || name == kRestarts || name == kSpares) {
         TRY_DO(option(word));
       } else {
         options_.command.emplace_back(word);

@@ -24,7 +24,8 @@ FILE is a Python script that makes a tutti.Trainer (see examples/gpt.py), or a p
 after it is its own: `tutti train FILE --help` lists its keys. It runs as a gang of supervised
 processes, as from `tutti run`, with what is trained in memory that outlives them (the vault).
 
-  --workers N       how many train it together (1); may also stand behind FILE, as --mesh
+  --workers N       how many train it together (1); may also stand behind FILE, as --mesh,
+                    --restarts and --spares
   --mesh AXES       how they are arranged: dp=4, zero1=4 (moments in shards) or fsdp=4 (weights
                     too) share the data, tp=2 products; dp=2,tp=2 both
   --restarts N      how often in an hour another goes on in the place of a worker that was killed,

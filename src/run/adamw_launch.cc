@@ -27,8 +27,8 @@ class AdamWLaunch : public Launch {
   }
 
   Result<void> run(const LaunchCall& call) const override {
-    const Part part = part_of(elements_, call.thread, call.threads, 2 * kCommitBlock);
-    update(call, part.first / kCommitBlock, step(call),
+    const Part part = part_of(elements_, call.thread, call.threads, 16 * kMarkedBlock);
+    update(call, part.first / kMarkedBlock, step(call),
            arrays(call, part.first, part.end - part.first));
     return {};
   }
@@ -90,7 +90,7 @@ class PackedAdamWLaunch final : public AdamWLaunch {
     const AdamWStep common = step(call);
     const int64_t parts = (floats_ / columns_ + kRowsToPack - 1) / kRowsToPack;
     const auto count = static_cast<int64_t>(matrices_.size());
-    const int64_t blocks_of_strip = (kRowsToPack * columns_ + kCommitBlock - 1) / kCommitBlock;
+    const int64_t blocks_of_strip = (kRowsToPack * columns_ + kMarkedBlock - 1) / kMarkedBlock;
     for (int64_t turn = call.turns->take(); turn < parts * count; turn = call.turns->take()) {
       const int64_t matrix = turn / parts;
       const auto& panels = matrices_[static_cast<size_t>(matrix)];

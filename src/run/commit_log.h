@@ -1,10 +1,6 @@
 // What lets a commit go on that was killed at any store: of every block of an update whether it is
-// there, and of those under way the new values. It lies in memory that outlives the process.
-//
-// A thread writes a block's new values into its record, says that they are whole, copies them to
-// where they belong, and says that the block is done. So a block is done, or in a record, or as it
-// was: whoever goes on copies what is in records, and updates what is left. Which thread has which
-// block does not matter, nor how many there are.
+// done, and the old values of those under way (kernels/adamw.h). It lies in memory that outlives
+// the process.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +11,6 @@
 #include "kernels/adamw.h"
 
 namespace tutti {
-
-// So few that a record and its block stay in the nearest cache.
-inline constexpr int64_t kCommitBlock = 512;
 
 // Of all updates of a program; and of those before an instruction of it. Blocks begin anew with every strip of
 // rows where an update packs weights.
@@ -32,7 +25,7 @@ class CommitLog {
   CommitLog(MutableBytes records, std::span<uint32_t> done);
 
   bool keeps() const { return !done_.empty(); }
-  // Steps count from 1. What one before us left of the same step is completed.
+  // Steps count from 1. What one before us left half-done of the same step is undone.
   void begin(int64_t step);
   // The states are other ones now: steps that were done may come again.
   void forget();
@@ -41,10 +34,7 @@ class CommitLog {
               const AdamWArrays& arrays) const;
 
  private:
-  struct Record;
-  Record& record(int thread) const;
-
-  MutableBytes records_;
+  std::span<AdamWRecord> records_;  // of threads
   std::span<uint32_t> done_;  // the last step that each block has
   uint32_t step_ = 0;
 };

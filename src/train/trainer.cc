@@ -14,6 +14,7 @@
 #include "compile/flops.h"
 #include "compile/passes/passes.h"
 #include "compile/program/lower.h"
+#include "compile/program/memory_use.h"
 #include "compile/program/packing.h"
 #include "run/initialise.h"
 #include "train/numerics.h"
@@ -72,6 +73,21 @@ class Touching {
   std::atomic<bool> enough_ = false;
 };
 
+// Whether a commit that was left anywhere may be gone on with: it is of updates, of which every block
+// is told apart, and of collectives, whose inputs are there until its end.
+bool can_go_on(const Program& program) {
+  const auto of_commit = std::span(program.instructions).subspan(program.commit_begin());
+  return std::ranges::all_of(of_commit, [&](const Instruction& one) {
+    if (one.kernel != Kernel::collective_start)
+      return one.kernel == Kernel::adamw || one.kernel == Kernel::collective_wait;
+    std::vector<MemoryUse> read = memory_uses(program, one);
+    std::erase_if(read, &MemoryUse::writes);
+    return std::ranges::none_of(std::span(&one + 1, of_commit.data() + of_commit.size()), [&](const auto& later) {
+      return disturb(read, memory_uses(program, later));
+    });
+  });
+}
+
 Graph not_fused(const Graph& graph) { return remove_unused(expand(graph)); }
 
 }  // namespace
@@ -104,9 +120,13 @@ Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
 }
 
 Result<void> Trainer::compile(Program program) {
+  if (host_.memory.outlives_process()) {
+    TRY(step_, host_.device.load(std::move(program)));
+    return keep_scratch(step_->arena_bytes());
+  }
   const uint64_t scratch = static_cast<uint64_t>(program.arena_bytes);
-  TRY_DO(place_scratch(scratch + kWorkspaceBytes));
-  const Touching touching(host_, {step_room(), scratch});
+  TRY(std::byte * room, arena(scratch + kWorkspaceBytes));
+  const Touching touching(host_, {room, scratch});
   TRY(step_, host_.device.load(std::move(program)));
   return {};
 }
@@ -133,7 +153,7 @@ Result<void> Trainer::prepare(BatchSource& data) {
   commit_begin_ = code.commit_begin();
   TRY_DO(place_states());
   TRY(places_, places_of(code));
-  if (scratch_.size() < step_->arena_bytes()) TRY_DO(place_scratch(step_->arena_bytes()));
+  if (scratch_.empty()) TRY_DO(arena(step_->arena_bytes()));
   TRY_DO(place_log());
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, step_inputs(code));
   return {};
@@ -210,11 +230,7 @@ Result<void> Trainer::place_words() {
 }
 
 // What a commit reads is kept with what it writes.
-Result<void> Trainer::place_scratch(uint64_t bytes) {
-  if (!host_.memory.outlives_process()) {
-    TRY_DO(arena(bytes));
-    return {};
-  }
+Result<void> Trainer::keep_scratch(uint64_t bytes) {
   TRY(const StateTensor kept,
       host_.memory.state(fmt::format("trainer/scratch/{}", bytes),
                          {DType::u8, {{"byte", static_cast<int64_t>(bytes)}}}));
@@ -230,7 +246,7 @@ Result<void> Trainer::place_log() {
   const int threads = host_.team.threads();
   const auto alike = static_cast<int64_t>(hash64(
       as_bytes(fmt::format("{} {} {} {}", kVersion, threads, scratch_.size(), code.text()))));
-  if (host_.memory.outlives_process()) {
+  if (host_.memory.outlives_process() && can_go_on(code)) {
     const auto record_bytes = static_cast<int64_t>(CommitLog::record_bytes(threads));
     const int64_t blocks = commit_blocks(code);
     TRY(const StateTensor records,
@@ -241,7 +257,7 @@ Result<void> Trainer::place_log() {
     log_ = CommitLog({records.data, static_cast<size_t>(record_bytes)},
                      {reinterpret_cast<uint32_t*>(done.data), static_cast<size_t>(blocks)});
   }
-  if (words_[kProgram] == alike) return {};
+  if (words_[kProgram] == alike && log_.keeps()) return {};
   torn_ = words_[kDecided] > words_[kDone];
   if (torn_) publish(words_[kBorn], 0);
   publish(words_[kReady], 0);
@@ -371,7 +387,7 @@ Result<StepSummary> Trainer::step() {
   }
   words_[kLoss] = std::bit_cast<int64_t>(loss);
   words_[kNorm] = std::bit_cast<int64_t>(norm);
-  publish(words_[kReady], number_);
+  if (log_.keeps()) publish(words_[kReady], number_);
   StepSummary summary = summary_of(number_);
   // The last moment at which a step may be given up: all have what it takes to commit.
   if (host_.workers != nullptr)
@@ -390,7 +406,7 @@ Result<void> Trainer::commit() {
   const ProgramCall call = call_of(places_, step_room());
   auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
   if (!committed) {
-    if (!commits_together_ || !was_aborted()) publish(words_[kBorn], 0);
+    if (!log_.keeps() || !was_aborted()) publish(words_[kBorn], 0);
     return committed;
   }
   publish(words_[kDone], number_);

@@ -194,7 +194,7 @@ class Trainer {
   Result<void> place_words();
   Result<void> place_states();
   Result<void> place_log();
-  Result<void> place_scratch(uint64_t bytes);
+  Result<void> keep_scratch(uint64_t bytes);
   void begin_at(int64_t step);
   Result<void> commit();
   StepSummary summary_of(int64_t step) const;
