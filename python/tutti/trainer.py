@@ -307,7 +307,7 @@ class Trainer:
                 if error.code != "unavailable" or not self._core.was_aborted:
                     raise
 
-    # What all workers do together after a step: whoever was replaced meanwhile goes on with the rest.
+    # What all workers do together after a step: who was replaced meanwhile goes on with the rest.
 
     def _evaluate_run(self) -> float:
         self._core.meet_others()

@@ -135,7 +135,6 @@ Result<std::vector<uint64_t>> Trainer::catch_up(const std::vector<uint64_t>& tol
 }
 
 Result<void> Trainer::roll_forward(int64_t step) {
-  fprintf(stderr, "ROLLED %ld done %ld blocks %d\n", long(step), long(words_[kDone]), 0); // K7
   number_ = step;
   rate_ = static_cast<float>(rate_at(options_.schedule, step - 1));
   TRY_DO(commit());
