@@ -314,7 +314,8 @@ void bind_trainer(nb::module_& module) {
                    [](PythonTrainer& self) -> nb::object {
                      const auto last = self.trainer().last_step();
                      if (!last) return nb::none();
-                     return nb::make_tuple(last->step, last->loss, last->norm, last->rate, 0.0, 0.0);
+                     return nb::make_tuple(last->step, last->loss, last->norm, last->rate, 0.0,
+                                           0.0);
                    })
       .def("digest",
            [](PythonTrainer& self) { return value_or_raise(self.trainer().whole_digest()); })

@@ -213,7 +213,6 @@ class Tokens:
 
 def open_tokens(path: str) -> Tokens: ...
 def tokens_of(buffer: Any, item_bytes: int, name: str) -> Tokens: ...
-
 def check_mesh(mesh: str, rules: str, workers: int) -> None:
     """Whether so many workers can be arranged so."""
 

@@ -109,8 +109,8 @@ class Parser {
     return {};
   }
 
-  // A file and its own options; among which what is said of workers is ours, wherever it stands, and
-  // the mesh is both's: it says how many there are.
+  // A file and its own options; among which what is said of workers is ours, wherever it stands,
+  // and the mesh is both's: it says how many there are.
   Result<void> take_trained() {
     if (next_ < words_.size()) options_.command.emplace_back(words_[next_++]);
     while (next_ < words_.size()) {

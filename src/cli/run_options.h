@@ -30,8 +30,8 @@ struct RunOptions {
   bool local = false;    // without the cluster, even if there is one
   bool cluster = false;  // with it, or not at all
   bool help = false;
-  // Of workers that train: each may be killed so often in an hour, and another goes on in its place,
-  // one of so many that wait for that if there are any.
+  // Of workers that train: each may be killed so often in an hour, and another goes on in its
+  // place, one of so many that wait for that if there are any.
   std::optional<uint32_t> restarts;
   uint32_t spares = 0;
   std::vector<std::string> command;

@@ -77,7 +77,8 @@ bool adamw_restore(AdamWRecord& record, const uint32_t* done, uint32_t step) {
   const int64_t begin = (record.block - 1 - record.first_block) * kMarkedBlock;
   const int64_t length = std::min(kMarkedBlock, record.elements - begin);
   for (size_t i = 0; i < std::size(record.old); ++i) {
-    auto* place = reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&record) + record.places[i]);
+    auto* place =
+        reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&record) + record.places[i]);
     std::memcpy(place + begin, record.old[i], static_cast<size_t>(length) * sizeof(float));
   }
   return true;

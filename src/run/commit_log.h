@@ -12,8 +12,8 @@
 
 namespace tutti {
 
-// Of all updates of a program; and of those before an instruction of it. Blocks begin anew with every strip of
-// rows where an update packs weights.
+// Of all updates of a program; and of those before an instruction of it. Blocks begin anew with
+// every strip of rows where an update packs weights.
 int64_t commit_blocks(const Program& program);
 int64_t first_commit_block(const Program& program, size_t index);
 
@@ -35,7 +35,7 @@ class CommitLog {
 
  private:
   std::span<AdamWRecord> records_;  // of threads
-  std::span<uint32_t> done_;  // the last step that each block has
+  std::span<uint32_t> done_;        // the last step that each block has
   uint32_t step_ = 0;
 };
 

@@ -73,8 +73,8 @@ class Touching {
   std::atomic<bool> enough_ = false;
 };
 
-// Whether a commit that was left anywhere may be gone on with: it is of updates, of which every block
-// is told apart, and of collectives, whose inputs are there until its end.
+// Whether a commit that was left anywhere may be gone on with: it is of updates, of which every
+// block is told apart, and of collectives, whose inputs are there until its end.
 bool can_go_on(const Program& program) {
   const auto of_commit = std::span(program.instructions).subspan(program.commit_begin());
   return std::ranges::all_of(of_commit, [&](const Instruction& one) {
@@ -82,9 +82,9 @@ bool can_go_on(const Program& program) {
       return one.kernel == Kernel::adamw || one.kernel == Kernel::collective_wait;
     std::vector<MemoryUse> read = memory_uses(program, one);
     std::erase_if(read, &MemoryUse::writes);
-    return std::ranges::none_of(std::span(&one + 1, of_commit.data() + of_commit.size()), [&](const auto& later) {
-      return disturb(read, memory_uses(program, later));
-    });
+    return std::ranges::none_of(
+        std::span(&one + 1, of_commit.data() + of_commit.size()),
+        [&](const auto& later) { return disturb(read, memory_uses(program, later)); });
   });
 }
 
@@ -223,8 +223,7 @@ Result<void> Trainer::check_fit() const {
 }
 
 Result<void> Trainer::place_words() {
-  TRY(const StateTensor kept,
-      host_.memory.state(kWordsName, Type{DType::i64, {{"word", kWords}}}));
+  TRY(const StateTensor kept, host_.memory.state(kWordsName, Type{DType::i64, {{"word", kWords}}}));
   words_ = reinterpret_cast<int64_t*>(kept.data);
   return {};
 }
@@ -249,9 +248,8 @@ Result<void> Trainer::place_log() {
   if (host_.memory.outlives_process() && can_go_on(code)) {
     const auto record_bytes = static_cast<int64_t>(CommitLog::record_bytes(threads));
     const int64_t blocks = commit_blocks(code);
-    TRY(const StateTensor records,
-        host_.memory.state(fmt::format("trainer/records/{}", threads),
-                           {DType::u8, {{"byte", record_bytes}}}));
+    TRY(const StateTensor records, host_.memory.state(fmt::format("trainer/records/{}", threads),
+                                                      {DType::u8, {{"byte", record_bytes}}}));
     TRY(const StateTensor done, host_.memory.state(fmt::format("trainer/blocks/{}", blocks),
                                                    {DType::i32, {{"block", blocks}}}));
     log_ = CommitLog({records.data, static_cast<size_t>(record_bytes)},
@@ -398,8 +396,8 @@ Result<StepSummary> Trainer::step() {
   return summary;
 }
 
-// What was decided, from wherever it was left. Where weights go from worker to worker nobody computes
-// on before all have them: else who has not could not ask for them again.
+// What was decided, from wherever it was left. Where weights go from worker to worker nobody
+// computes on before all have them: else who has not could not ask for them again.
 Result<void> Trainer::commit() {
   publish(words_[kDecided], number_);
   log_.begin(number_);

@@ -7,9 +7,9 @@
 //
 // A step computes, decides, and commits. What the loss and the gradient's norm are is known before
 // weights change: when they are not finite, the step is not taken, and the first operation that
-// made such a number is named. Whoever is killed before commit has changed nothing; a successor goes on
-// with a commit in which one before it was killed (run/commit_log.h). A step belongs
-// to the epoch in which it begins: when that is over before the step was decided, it ends with
+// made such a number is named. Whoever is killed before commit has changed nothing; a successor
+// goes on with a commit in which one before it was killed (run/commit_log.h). A step belongs to the
+// epoch in which it begins: when that is over before the step was decided, it ends with
 // aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
@@ -121,7 +121,8 @@ class Trainer {
   int64_t steps_done() const { return words_[kDone]; }
   // One that was decided with one before us is only committed, and told.
   Result<StepSummary> step();
-  // All workers meet if they have not in this epoch; who was replaced may hear here what others did.
+  // All workers meet if they have not in this epoch; who was replaced may hear here what others
+  // did.
   Result<void> meet_others();
   // After a step all workers may evaluate and save: who is replaced meanwhile has to know what is
   // behind the others. Of which step they did it last, and what they found.

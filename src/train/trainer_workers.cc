@@ -93,8 +93,8 @@ Result<void> Trainer::meet() {
                   "the workers' states are of different steps, and nobody has the shards of those "
                   "that are behind: go on from the run's last file (resume)");
   const auto ranks = mesh_.with_same_part(workers.rank());
-  TRY_DO(take_state_of(
-      *std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; })));
+  TRY_DO(
+      take_state_of(*std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; })));
   hear_of_others(told);
   return {};
 }
