@@ -44,6 +44,13 @@ auto with_disk(const Make& make) {
   return world.run(make(world.disk()));
 }
 
+// While other Python threads may run.
+template <class Call>
+auto others_may_run(const Call& call) {
+  const nb::gil_scoped_release released;
+  return call();
+}
+
 void done_or_raise(const Result<void>& done) {
   if (!done) raise(done.error());
 }
@@ -173,6 +180,13 @@ class PythonTrainer {
                           tutti::dump_json(tutti::progress_json(progress)));
   }
 
+  void meet_others() {
+    done_or_raise(others_may_run([&] { return trainer_->meet_others(); }));
+  }
+  void note_saved() {
+    done_or_raise(others_may_run([&] { return trainer_->note_saved(); }));
+  }
+
   double evaluate(int64_t batches) {
     std::optional<Result<double>> loss;
     {
@@ -286,6 +300,23 @@ void bind_trainer(nb::module_& module) {
       .def("load", &PythonTrainer::load, nb::arg("path"))
       .def("load_weights", &PythonTrainer::load_weights, nb::arg("path"))
       .def("initialise_weights", [](PythonTrainer& self) { self.trainer().initialise_weights(); })
+      .def("meet_others", &PythonTrainer::meet_others)
+      .def("note_saved", &PythonTrainer::note_saved)
+      .def("note_evaluation",
+           [](PythonTrainer& self, double loss) { self.trainer().note_evaluation(loss); })
+      .def_prop_ro("saved", [](PythonTrainer& self) { return self.trainer().saved(); })
+      .def_prop_ro("evaluated",
+                   [](PythonTrainer& self) {
+                     const auto last = self.trainer().evaluated();
+                     return nb::make_tuple(last.step, last.loss);
+                   })
+      .def_prop_ro("last_step",
+                   [](PythonTrainer& self) -> nb::object {
+                     const auto last = self.trainer().last_step();
+                     if (!last) return nb::none();
+                     return nb::make_tuple(last->step, last->loss, last->norm, last->rate, 0.0,
+                                           0.0);
+                   })
       .def("digest",
            [](PythonTrainer& self) { return value_or_raise(self.trainer().whole_digest()); })
       .def("peak_flops", [](PythonTrainer& self) { return self.machine().peak_flops(); })

@@ -199,6 +199,8 @@ restarts = {{ killed = 1000, delay = "0s" }}
         (("--workers=2", "--lanes=3"), "a batch of 16 samples cannot be dealt to 3 lanes"),
         (("--workers=2", "--atom=4"), "8 lanes of 2 samples each cannot be parted into atoms of 4"),
         (("--workers=0",), "--workers 0: write how many to start"),
+        (("--workers=2", "--restarts=1"), "with --local nobody is started again"),
+        (("--spares=many",), "--spares many: write a number, 0 to 256: --spares 1"),
     ],
 )
 def test_what_cannot_be_shared_is_refused_with_what_to_say_instead(

@@ -52,6 +52,7 @@ class RunFolder:
         """Records of later steps than those done are of a process that was lost: they go."""
         self.path = None if path is None else Path(path)
         self._done = steps_done
+        self._kept: set[tuple[int, bool]] = set()  # records: of which step, and whether evaluated
         self._files: list[Any] = []
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(_MOST_WAITING)
         self._closing = False
@@ -59,8 +60,8 @@ class RunFolder:
         self._thread = threading.Thread(target=self._work, name="metrics", daemon=True)
 
     def note(self, record: dict[str, Any]) -> None:
-        """A record of the step that it has. What went wrong before is raised here."""
-        if self.path is None:
+        """A record of the step that it has, once. What went wrong before is raised here."""
+        if self.path is None or _kind_of(record) in self._kept:
             return
         self._check()
         made = {"time": time.time(), **record}
@@ -82,7 +83,7 @@ class RunFolder:
             try:
                 _lock(lines.fileno(), self.path)
                 (self.path / STATUS).unlink(missing_ok=True)
-                _trim_lines(self.path / METRICS, self._done)
+                self._kept = _trim_lines(self.path / METRICS, self._done)
                 events = _trim_events(self.path, self._done).open("xb", buffering=0)
                 self._files.append(events)
                 events.write(_tensorboard.beginning(time.time(), self._done + 1))
@@ -195,17 +196,25 @@ def _write_whole(file: Any, data: bytes) -> None:
         data = data[file.write(data) :]
 
 
-def _trim_lines(file: Path, steps_done: int) -> None:
+def _kind_of(record: dict[str, Any]) -> tuple[int, bool]:
+    return record["step"], "validation_loss" in record
+
+
+def _trim_lines(file: Path, steps_done: int) -> set[tuple[int, bool]]:
     kept = 0
+    kinds = set()
     for line in file.read_bytes().splitlines(keepends=True) if steps_done else []:
         try:
-            late = not line.endswith(b"\n") or json.loads(line)["step"] > steps_done
+            kind = _kind_of(json.loads(line))
+            late = not line.endswith(b"\n") or kind[0] > steps_done
         except (ValueError, LookupError, TypeError):
             late = True
         if late:
             break
         kept += len(line)
+        kinds.add(kind)
     os.truncate(file, kept)
+    return kinds
 
 
 def _trim_events(folder: Path, steps_done: int) -> Path:

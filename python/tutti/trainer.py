@@ -107,7 +107,9 @@ class _Printer:
         if self.silent:
             return
         if self.json:
-            print(json.dumps({"event": kind, **record}), file=self.out, flush=True)
+            # At once: who is killed between a line and its end would join it with the next one's.
+            line = json.dumps({"event": kind, **record}) + "\n"
+            print(line, end="", file=self.out, flush=True)
         elif words and self.columns > 0:
             self._show(words, passing)
         elif words and not (passing and time.monotonic() - self._printed < _LINE_SECONDS):
@@ -240,6 +242,9 @@ class Trainer:
     def fit(self) -> float | None:
         """Trains until all steps are done, tells how it goes, and saves. Returns the last loss of
         validation data, if there are any."""
+        done = self.steps_done
+        self._in_an_epoch(self._core.meet_others)
+        self._goes_on |= self.steps_done != done
         first = self._core.rank == 0
         printer = _Printer(self.run.json, silent=not first)
         try:
@@ -256,7 +261,11 @@ class Trainer:
         evaluated: float | None = None
         for step in self._steps():
             last = step.step == self.run.steps
-            if self._is_due(step):
+            if step.seconds == 0:  # of one before us
+                if self._is_due(step):
+                    names = ("step", "loss", "norm", "rate")
+                    folder.note({name: getattr(step, name) for name in names})
+            elif self._is_due(step):
                 words, text = self._core.progress(passing=False)
                 record = json.loads(text)
                 folder.note(record)
@@ -264,23 +273,28 @@ class Trainer:
             elif printer.is_due():
                 printer.event("step", {}, self._core.progress(passing=True)[0], passing=True)
             if self._batches and _is_time(step.step, self.run.evaluate_every, last):
-                evaluated = self._in_an_epoch(self.evaluate)
+                evaluated = self._in_an_epoch(self._evaluate_run)
                 record = {"step": step.step, "validation_loss": evaluated}
                 folder.note(record)
                 words = f"step {step.step}  validation loss {evaluated:.4f}"
                 printer.event("evaluate", record, words)
             if self.run.out and _is_time(step.step, self.run.save_every, last):
                 folder.flush()  # a run that goes on from here has all records up to here
-                self._save_run()
+                self._in_an_epoch(self._save_run)
                 printer.event("save", {"step": step.step, "folder": str(self.run.out)}, "")
         words = f"done after {self.steps_done} steps"
         words += f"; the run is in {self.run.out}" if self.run.out else ""
-        digest = f"{self.digest:016x}"
+        digest = f"{self._in_an_epoch(self._digest_run):016x}"
         printer.event("end", {"step": self.steps_done, "digest": digest}, words)
+        self._in_an_epoch(self._leave)
         return evaluated
 
     def _steps(self) -> Iterator[Step]:
         self._recorded_at = time.monotonic()
+        # Who was before us may not have lived to do what comes after its last step.
+        if self._goes_on and self._core.last_step is not None:
+            yield Step(*self._core.last_step)
+        self._goes_on = False
         while self.steps_done < self.run.steps:
             yield self._in_an_epoch(self.step)
 
@@ -292,6 +306,25 @@ class Trainer:
             except Error as error:
                 if error.code != "unavailable" or not self._core.was_aborted:
                     raise
+
+    # What all workers do together after a step: who was replaced meanwhile goes on with the rest.
+
+    def _evaluate_run(self) -> float:
+        self._core.meet_others()
+        step, loss = self._core.evaluated
+        if step != self.steps_done:
+            loss = self.evaluate()
+            self._core.note_evaluation(loss)
+        return loss
+
+    def _digest_run(self) -> int:
+        self._core.meet_others()
+        return self.digest
+
+    def _leave(self) -> None:
+        """Nobody does before all are done: who is replaced could not meet those who left."""
+        self._core.meet_others()
+        self._core.note_saved()
 
     def _is_due(self, step: Step) -> bool:
         now = time.monotonic()
@@ -317,7 +350,8 @@ class Trainer:
     def _begin(self) -> None:
         """Weights: left in the vault, resumed, given, or new."""
         state = self._file("state.safetensors")
-        if self._core.has_state:
+        self._goes_on = self._core.has_state
+        if self._goes_on:
             return
         if self._core.was_torn and state is not None and state.exists():
             self.load(state)
@@ -352,10 +386,14 @@ class Trainer:
             raise _not_written(folder, error) from None
 
     def _save_run(self) -> None:
+        self._core.meet_others()
+        if self._core.saved == self.steps_done:
+            return
         state, weights = self._file("state.safetensors"), self._file("weights.safetensors")
         assert state is not None and weights is not None
         self.save(state)
         self.save_weights(weights)
+        self._core.note_saved()
 
 
 def _atom_of(run: Run) -> int:

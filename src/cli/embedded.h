@@ -1,7 +1,7 @@
-// A cluster for one `tutti run` of a job file on a machine without one: a head and an agent, as
-// children of this process, in a folder of their own under /tmp. All of it ends with this process,
-// however that ends: the kernel tells both, the agent's keepers end what they keep when their agent
-// is gone, and the head removes the folder.
+// A cluster for one `tutti run` of a job file, or one `tutti train` of several workers, on a
+// machine without one: a head and an agent, as children of this process, in a folder of their own
+// under /tmp. All of it ends with this process, however that ends: the kernel tells both, the
+// agent's keepers end what they keep when their agent is gone, and the head removes the folder.
 #pragma once
 
 #include <memory>

@@ -41,7 +41,17 @@ job::Spec job_of_command(World& world, const RunOptions& options) {
   role = default_role(job::Role::GANG);
   role.set_name("rank");
   role.set_count(options.ranks);
-  role.clear_budgets();  // it ends as one
+  if (options.replaces()) {
+    role.set_strategy(job::ONE_FOR_ONE);
+    for (job::Budget& budget : *role.mutable_budgets()) {
+      if (budget.error() == job::KILLED) budget.set_restarts(*options.restarts);
+      budget.set_delay_ns(0);
+    }
+    role.set_spares(options.spares);
+    if (options.spares > 0) role.add_preload("tutti");
+  } else {
+    role.clear_budgets();  // it ends as one
+  }
   for (const std::string& word : options.command) role.add_command(word);
   if (!options.master_address.empty())
     role.add_environment("MASTER_ADDR=" + options.master_address);

@@ -224,7 +224,7 @@ Result<Outcome> run_with(RunOptions options) {
   RealWorld world({.spin = 0s});
   TRY(std::unique_ptr<Cluster> found, find_cluster(world, options));
   std::unique_ptr<EmbeddedCluster> embedded;
-  if (found == nullptr && options.is_job_file()) {
+  if (found == nullptr && (options.is_job_file() || options.replaces())) {
     TRY(const job::Spec spec, world.run(make_job(world, options, 0)));
     TRY(embedded, EmbeddedCluster::start(world, spec));
     TRY(found, world.run(Cluster::open(world, embedded->home())));

@@ -46,6 +46,8 @@ constexpr std::string_view kOptionNames[] = {
     "--no-prefix", "--no-cgroup", "--local", "--cluster", "--array", "--wait"};
 constexpr std::string_view kWorkers = "--workers";
 constexpr std::string_view kMesh = "--mesh";
+constexpr std::string_view kRestarts = "--restarts";
+constexpr std::string_view kSpares = "--spares";
 // What other launchers call -n.
 constexpr std::string_view kRanksElsewhere[] = {"-np", "--np", "--nproc", "--nproc-per-node",
                                                 "--nproc_per_node"};
@@ -107,14 +109,14 @@ class Parser {
     return {};
   }
 
-  // A file and its own options; among which the workers are ours, wherever they stand, and the mesh
-  // is both's: it says how many there are.
+  // A file and its own options; among which what is said of workers is ours, wherever it stands,
+  // and the mesh is both's: it says how many there are.
   Result<void> take_trained() {
     if (next_ < words_.size()) options_.command.emplace_back(words_[next_++]);
     while (next_ < words_.size()) {
       const std::string_view word = words_[next_++];
-      if (word == kWorkers || word.starts_with("--workers=") || word == kMesh ||
-          word.starts_with("--mesh=")) {
+      const std::string_view name = word.substr(0, word.find('='));
+      if (name == kWorkers || name == kMesh || name == kRestarts || name == kSpares) {
         TRY_DO(option(word));
       } else {
         options_.command.emplace_back(word);
@@ -181,6 +183,8 @@ class Parser {
       TRY(mesh_, value("axes"));
       return {};
     }
+    if (verb_ == "train" && name_ == kRestarts) return number(options_.restarts.emplace(), 10'000);
+    if (verb_ == "train" && name_ == kSpares) return number(options_.spares, 256);
     if (name_ == "--array") return array();
     if (name_ == "--timeout") {
       options_.timeout.emplace();
@@ -227,6 +231,14 @@ class Parser {
     options_.ranks = count;
     options_.says_ranks = true;
     return {};
+  }
+
+  Result<void> number(uint32_t& into, uint32_t most) {
+    TRY(const std::string text, value("a number"));
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), into);
+    if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && into <= most)
+      return {};
+    return fail(Code::invalid, "{0} {1}: write a number, 0 to {2}: {0} 1", name_, text, most);
   }
 
   Result<void> array() {

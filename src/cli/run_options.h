@@ -30,9 +30,14 @@ struct RunOptions {
   bool local = false;    // without the cluster, even if there is one
   bool cluster = false;  // with it, or not at all
   bool help = false;
+  // Of workers that train: each may be killed so often in an hour, and another goes on in its
+  // place, one of so many that wait for that if there are any.
+  std::optional<uint32_t> restarts;
+  uint32_t spares = 0;
   std::vector<std::string> command;
   RangeSet array;     // of submit: a job for each
   bool wait = false;  // of submit: until all are over
+  bool replaces() const { return restarts.value_or(0) > 0; }
   // "FILE.toml" alone is a job file, to be run on a cluster.
   bool is_job_file() const { return command.size() == 1 && command[0].ends_with(".toml"); }
 };

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "base/assert.h"
@@ -52,6 +53,35 @@ void adamw_update(const AdamWStep& step, const AdamWArrays& arrays) { best().upd
 void adamw_update_undoable(const AdamWStep& step, const AdamWArrays& arrays,
                            const AdamWUndo& undo) {
   best().update_undoable(step, arrays, undo);
+}
+
+void adamw_update_marked(const AdamWStep& step, const AdamWArrays& arrays,
+                         const AdamWMarks& marks) {
+  AdamWRecord& record = *marks.record;
+  const auto place_of = [&](const float* of) {
+    return reinterpret_cast<const std::byte*>(of) - reinterpret_cast<const std::byte*>(&record);
+  };
+  std::atomic_ref(record.block).store(0, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  record.step = marks.step;
+  record.first_block = marks.first_block;
+  record.elements = static_cast<int64_t>(arrays.elements);
+  record.places[0] = place_of(arrays.weights_out);
+  record.places[1] = place_of(arrays.first_out);
+  record.places[2] = place_of(arrays.second_out);
+  best().update_marked(step, arrays, marks);
+}
+
+bool adamw_restore(AdamWRecord& record, const uint32_t* done, uint32_t step) {
+  if (record.block == 0 || record.step != step || done[record.block - 1] == step) return false;
+  const int64_t begin = (record.block - 1 - record.first_block) * kMarkedBlock;
+  const int64_t length = std::min(kMarkedBlock, record.elements - begin);
+  for (size_t i = 0; i < std::size(record.old); ++i) {
+    auto* place =
+        reinterpret_cast<float*>(reinterpret_cast<std::byte*>(&record) + record.places[i]);
+    std::memcpy(place + begin, record.old[i], static_cast<size_t>(length) * sizeof(float));
+  }
+  return true;
 }
 
 std::span<const char* const> adamw_kernels() {

@@ -73,6 +73,30 @@ inline AdamWBlock adamw_block(uint64_t elements, uint64_t k, bool down) {
   return {begin, std::min(kAdamWBlock, elements - begin)};
 }
 
+// The same for threads that may be killed together, and go on together, however many there are then
+// and whoever has which block. Each has a record: of the block under way the old values, and how
+// far from the record their places are, since memory lies elsewhere in every process. A block that
+// is done is marked with the step; who finds a record of one that is not restores it.
+inline constexpr int64_t kMarkedBlock = 64;
+
+struct alignas(64) AdamWRecord {
+  int64_t block;  // 1 + which one, when its old values are whole
+  int64_t step;
+  int64_t first_block;  // of the arrays, and where these are
+  int64_t elements;
+  int64_t places[3];
+  float old[3][kMarkedBlock];
+};
+struct AdamWMarks {
+  AdamWRecord* record;
+  uint32_t* done;       // of all blocks
+  int64_t first_block;  // of the arrays
+  uint32_t step;
+};
+void adamw_update_marked(const AdamWStep& step, const AdamWArrays& arrays, const AdamWMarks& marks);
+// Whether there was something to restore; it is when this returns.
+bool adamw_restore(AdamWRecord& record, const uint32_t* done, uint32_t step);
+
 // For tests: the kernels this processor can run, by name, and choosing one of them.
 std::span<const char* const> adamw_kernels();
 void use_adamw_kernel(const char* name);

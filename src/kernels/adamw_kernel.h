@@ -9,6 +9,7 @@ struct AdamWKernel {
   const char* name;
   void (*update)(const AdamWStep& step, const AdamWArrays& arrays);
   void (*update_undoable)(const AdamWStep& step, const AdamWArrays& arrays, const AdamWUndo& undo);
+  void (*update_marked)(const AdamWStep& step, const AdamWArrays& arrays, const AdamWMarks& marks);
 };
 
 extern const AdamWKernel kAdamWSse2;

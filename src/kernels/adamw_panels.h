@@ -23,6 +23,9 @@ constexpr int64_t kRowsToPack = kPanelColumns;
 
 // Rows from a multiple of kRowsToPack on, to the next one or the last.
 void adamw_update_rows(const AdamWStep& step, const AdamWRows& rows, int64_t first_row);
+// Of these rows what arrays have; and their panels, from the new weights.
+AdamWArrays adamw_rows(const AdamWRows& rows, int64_t first_row);
+void adamw_pack_rows(const AdamWRows& rows, int64_t first_row);
 
 // The same panels, by the definition: all rows, and then each panel as a whole.
 void adamw_update_rows_reference(const AdamWStep& step, const AdamWRows& rows);

@@ -46,6 +46,7 @@ class OwnMemory final : public TrainerMemory {
     left_ = left_.subspan(bytes);
     return StateTensor{.data = at};
   }
+  bool outlives_process() const override { return false; }
 
  private:
   std::list<Pages> pages_;

@@ -14,23 +14,32 @@ constexpr size_t kMostPanels = 2;
 
 class AdamWLaunch : public Launch {
  public:
-  explicit AdamWLaunch(const Instruction& instruction)
+  AdamWLaunch(const Program& program, const Instruction& instruction)
       : options_{.beta1 = instruction.attributes.get<double>("beta1"),
                  .beta2 = instruction.attributes.get<double>("beta2"),
                  .epsilon = instruction.attributes.get<double>("epsilon"),
                  .weight_decay = instruction.attributes.get<double>("decay")},
-        elements_(instruction.operands[0].type.elements()) {
+        elements_(instruction.operands[0].type.elements()),
+        first_block_(first_commit_block(
+            program, static_cast<size_t>(&instruction - program.instructions.data()))) {
     for (const auto* refs : {&instruction.operands, &instruction.results})
       for (const TensorRef& ref : *refs) places_.emplace_back(ref);
   }
 
   Result<void> run(const LaunchCall& call) const override {
-    const Part part = part_of(elements_, call.thread, call.threads, 1024);
-    adamw_update(step(call), arrays(call, part.first, part.end - part.first));
+    const Part part = part_of(elements_, call.thread, call.threads, 16 * kMarkedBlock);
+    update(call, part.first / kMarkedBlock, step(call),
+           arrays(call, part.first, part.end - part.first));
     return {};
   }
 
  protected:
+  // Blocks are counted from the first of this instruction.
+  void update(const LaunchCall& call, int64_t block, const AdamWStep& step,
+              const AdamWArrays& arrays) const {
+    if (call.commit == nullptr) return adamw_update(step, arrays);
+    call.commit->update(call.thread, first_block_ + block, step, arrays);
+  }
   AdamWStep step(const LaunchCall& call) const {
     AdamW given = options_;
     given.learning_rate = *places_[5].as<const float>(call);
@@ -52,6 +61,7 @@ class AdamWLaunch : public Launch {
  private:
   AdamW options_;
   int64_t elements_;
+  int64_t first_block_;
   std::vector<Pointer> places_;
 };
 
@@ -60,7 +70,7 @@ class PackedAdamWLaunch final : public AdamWLaunch {
  public:
   PackedAdamWLaunch(const Program& program, const Instruction& instruction,
                     std::span<float* const> panels)
-      : AdamWLaunch(instruction) {
+      : AdamWLaunch(program, instruction) {
     const TensorRef& one = program.panels[instruction.panels[0]];
     columns_ = one.type.dims[one.strides[1] == 1 ? 1 : 0].size;
     floats_ = one.type.elements();
@@ -80,6 +90,7 @@ class PackedAdamWLaunch final : public AdamWLaunch {
     const AdamWStep common = step(call);
     const int64_t parts = (floats_ / columns_ + kRowsToPack - 1) / kRowsToPack;
     const auto count = static_cast<int64_t>(matrices_.size());
+    const int64_t blocks_of_strip = (kRowsToPack * columns_ + kMarkedBlock - 1) / kMarkedBlock;
     for (int64_t turn = call.turns->take(); turn < parts * count; turn = call.turns->take()) {
       const int64_t matrix = turn / parts;
       const auto& panels = matrices_[static_cast<size_t>(matrix)];
@@ -87,10 +98,11 @@ class PackedAdamWLaunch final : public AdamWLaunch {
       std::array<GemmPanel, kMostPanels> placed{};
       std::ranges::copy(panels, placed.begin());
       for (GemmPanel& panel : placed) panel.b.data = all.weights_out;
-      adamw_update_rows(
-          common,
-          {.arrays = all, .columns = columns_, .panels = std::span(placed).first(panels.size())},
-          turn % parts * kRowsToPack);
+      const AdamWRows rows{
+          .arrays = all, .columns = columns_, .panels = std::span(placed).first(panels.size())};
+      const int64_t first_row = turn % parts * kRowsToPack;
+      update(call, turn * blocks_of_strip, common, adamw_rows(rows, first_row));
+      adamw_pack_rows(rows, first_row);
     }
     return {};
   }
@@ -106,7 +118,7 @@ class PackedAdamWLaunch final : public AdamWLaunch {
 std::unique_ptr<Launch> make_adamw_launch(const Program& program, const Instruction& instruction,
                                           std::span<float* const> panels) {
   if (instruction.panels.empty() || panels[instruction.panels[0]] == nullptr)
-    return std::make_unique<AdamWLaunch>(instruction);
+    return std::make_unique<AdamWLaunch>(program, instruction);
   return std::make_unique<PackedAdamWLaunch>(program, instruction, panels);
 }
 

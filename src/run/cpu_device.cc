@@ -94,7 +94,8 @@ class CpuProgram final : public LoadedProgram {
           .thread = thread,
           .threads = team_.threads(),
           .workspace = shared + shared_bytes() + workspace_bytes_ * static_cast<size_t>(thread),
-          .communicator = given.communicator};
+          .communicator = given.communicator,
+          .commit = given.commit};
       for (size_t i = first; i < end; ++i)
         if (!run_one(i, i + 1 == end ? nullptr : given.epoch, call)) return;
     });

@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "compile/program/program.h"
+#include "run/commit_log.h"
 #include "run/communicator.h"
 #include "run/epoch_watch.h"
 #include "world/disk.h"
@@ -29,6 +30,7 @@ struct ProgramCall {
   std::byte* arena = nullptr;
   const EpochWatch* epoch = nullptr;     // of none if null
   Communicator* communicator = nullptr;  // of programs with collectives
+  const CommitLog* commit = nullptr;     // where a commit is to be gone on with by another process
 };
 
 // Instructions of a program, from the first to before the end. Who runs all of them, one part after

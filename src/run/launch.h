@@ -8,6 +8,7 @@
 
 #include "compile/program/program.h"
 #include "kernels/share.h"
+#include "run/commit_log.h"
 #include "run/communicator.h"
 
 namespace tutti {
@@ -24,6 +25,7 @@ struct LaunchCall {
   std::byte* shared;     // workspace of all threads, for all phases
   std::byte* workspace;  // of this thread, for this phase
   Communicator* communicator = nullptr;
+  const CommitLog* commit = nullptr;
 };
 
 class Launch {

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "base/assert.h"
+#include "base/hash.h"
+#include "base/version.h"
 #include "compile/flops.h"
 #include "compile/passes/passes.h"
 #include "compile/program/lower.h"
+#include "compile/program/memory_use.h"
 #include "compile/program/packing.h"
 #include "run/initialise.h"
 #include "train/numerics.h"
@@ -69,6 +73,21 @@ class Touching {
   std::atomic<bool> enough_ = false;
 };
 
+// Whether a commit that was left anywhere may be gone on with: it is of updates, of which every
+// block is told apart, and of collectives, whose inputs are there until its end.
+bool can_go_on(const Program& program) {
+  const auto of_commit = std::span(program.instructions).subspan(program.commit_begin());
+  return std::ranges::all_of(of_commit, [&](const Instruction& one) {
+    if (one.kernel != Kernel::collective_start)
+      return one.kernel == Kernel::adamw || one.kernel == Kernel::collective_wait;
+    std::vector<MemoryUse> read = memory_uses(program, one);
+    std::erase_if(read, &MemoryUse::writes);
+    return std::ranges::none_of(
+        std::span(&one + 1, of_commit.data() + of_commit.size()),
+        [&](const auto& later) { return disturb(read, memory_uses(program, later)); });
+  });
+}
+
 Graph not_fused(const Graph& graph) { return remove_unused(expand(graph)); }
 
 }  // namespace
@@ -101,6 +120,10 @@ Result<std::unique_ptr<LoadedProgram>> Trainer::load_program(const Graph& graph,
 }
 
 Result<void> Trainer::compile(Program program) {
+  if (host_.memory.outlives_process()) {
+    TRY(step_, host_.device.load(std::move(program)));
+    return keep_scratch(step_->arena_bytes());
+  }
   const uint64_t scratch = static_cast<uint64_t>(program.arena_bytes);
   TRY(std::byte * room, arena(scratch + kWorkspaceBytes));
   const Touching touching(host_, {room, scratch});
@@ -110,6 +133,7 @@ Result<void> Trainer::compile(Program program) {
 
 Result<void> Trainer::prepare(BatchSource& data) {
   const Instant start = host_.clock.now();
+  TRY_DO(place_words());
   TRY(parts_, parameter_parts(model_, options_.step.place));
   own_ = ModelPart{.graph = {}, .parameters = parts_}.own(model_);
   TRY(const Graph graph, training_step(model_, options_.step));
@@ -129,7 +153,8 @@ Result<void> Trainer::prepare(BatchSource& data) {
   commit_begin_ = code.commit_begin();
   TRY_DO(place_states());
   TRY(places_, places_of(code));
-  TRY_DO(arena(step_->arena_bytes()));
+  if (scratch_.empty()) TRY_DO(arena(step_->arena_bytes()));
+  TRY_DO(place_log());
   prefetch_ = std::make_unique<Prefetch>(data, host_.helper, host_.clock, step_inputs(code));
   return {};
 }
@@ -167,8 +192,10 @@ void Trainer::keep_packed(Program& program) {
   plan_.panels_bytes = static_cast<uint64_t>(panel_bytes(program));
 }
 
+// A successor is given what the first of them had: else it would work otherwise.
 uint64_t Trainer::most_bytes() const {
   if (options_.most_bytes != 0) return options_.most_bytes;
+  if (words_[kMostBytes] != 0) return static_cast<uint64_t>(words_[kMostBytes]);
   const auto available = host_.device.available_bytes();
   return available ? *available - std::min(*available, kOtherBytes) : kAnyBytes;
 }
@@ -195,10 +222,49 @@ Result<void> Trainer::check_fit() const {
               options_.most_bytes != 0 ? "may be used" : "are left on this machine");
 }
 
-Result<void> Trainer::place_states() {
-  const Type words{DType::i64, {{"word", kWords}}};
-  TRY(const StateTensor kept, host_.memory.state(kWordsName, words));
+Result<void> Trainer::place_words() {
+  TRY(const StateTensor kept, host_.memory.state(kWordsName, Type{DType::i64, {{"word", kWords}}}));
   words_ = reinterpret_cast<int64_t*>(kept.data);
+  return {};
+}
+
+// What a commit reads is kept with what it writes.
+Result<void> Trainer::keep_scratch(uint64_t bytes) {
+  TRY(const StateTensor kept,
+      host_.memory.state(fmt::format("trainer/scratch/{}", bytes),
+                         {DType::u8, {{"byte", static_cast<int64_t>(bytes)}}}));
+  scratch_ = {kept.data, bytes};
+  return {};
+}
+
+// Somebody was killed while writing: we can go on with it if we work as it did.
+Result<void> Trainer::place_log() {
+  const Program& code = step_->program();
+  for (size_t i = commit_begin_; i < code.instructions.size(); ++i)
+    commits_together_ |= code.instructions[i].kernel == Kernel::collective_start;
+  const int threads = host_.team.threads();
+  const auto alike = static_cast<int64_t>(hash64(
+      as_bytes(fmt::format("{} {} {} {}", kVersion, threads, scratch_.size(), code.text()))));
+  if (host_.memory.outlives_process() && can_go_on(code)) {
+    const auto record_bytes = static_cast<int64_t>(CommitLog::record_bytes(threads));
+    const int64_t blocks = commit_blocks(code);
+    TRY(const StateTensor records, host_.memory.state(fmt::format("trainer/records/{}", threads),
+                                                      {DType::u8, {{"byte", record_bytes}}}));
+    TRY(const StateTensor done, host_.memory.state(fmt::format("trainer/blocks/{}", blocks),
+                                                   {DType::i32, {{"block", blocks}}}));
+    log_ = CommitLog({records.data, static_cast<size_t>(record_bytes)},
+                     {reinterpret_cast<uint32_t*>(done.data), static_cast<size_t>(blocks)});
+  }
+  if (words_[kProgram] == alike && log_.keeps()) return {};
+  torn_ = words_[kDecided] > words_[kDone];
+  if (torn_) publish(words_[kBorn], 0);
+  publish(words_[kReady], 0);
+  log_.forget();
+  publish(words_[kProgram], alike);
+  return {};
+}
+
+Result<void> Trainer::place_states() {
   for (const Parameter& parameter : own_)
     for (const std::string& name :
          {parameter.name, first_moment_name(parameter.name), second_moment_name(parameter.name)}) {
@@ -206,10 +272,15 @@ Result<void> Trainer::place_states() {
           host_.memory.state(name, type_of(parameter, name != parameter.name)));
       states_.emplace(name, tensor.data);
     }
-  // Somebody was killed while writing: what is there is neither the old nor the new.
-  torn_ = words_[kCommitting] != 0;
-  if (torn_) publish(words_[kBorn], 0);
   return {};
+}
+
+// States were written otherwise than by steps.
+void Trainer::begin_at(int64_t step) {
+  for (const Word word : {kReady, kDecided, kLoss, kNorm, kEvaluated, kSaved}) words_[word] = 0;
+  log_.forget();
+  words_[kDone] = step;
+  publish(words_[kBorn], 1);
 }
 
 void Trainer::initialise_weights() {
@@ -231,12 +302,13 @@ void Trainer::initialise_weights() {
          {first_moment_name(parameter.name), second_moment_name(parameter.name)})
       std::memset(state(name), 0, static_cast<size_t>(type_of(own_[i], true).bytes()));
   }
-  words_[kDone] = 0;
-  words_[kCommitting] = 0;
-  publish(words_[kBorn], 1);
+  begin_at(0);
 }
 
+// What was there to commit is not any more.
 Result<std::byte*> Trainer::arena(uint64_t bytes) {
+  publish(words_[kReady], 0);
+  if (bytes <= scratch_.size()) return scratch_.data();
   if (arena_ == nullptr || bytes > arena_->bytes().size()) {
     arena_.reset();  // what was there is given back first
     TRY(arena_, host_.device.allocate(std::max<uint64_t>(bytes, 1)));
@@ -273,7 +345,8 @@ ProgramCall Trainer::call_of(const Places& places, std::byte* arena) const {
           .outputs = places.outputs,
           .arena = arena,
           .epoch = &host_.epoch,
-          .communicator = host_.workers == nullptr ? nullptr : &host_.workers->communicator()};
+          .communicator = host_.workers == nullptr ? nullptr : &host_.workers->communicator(),
+          .commit = log_.keeps() ? &log_ : nullptr};
 }
 
 void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
@@ -284,13 +357,13 @@ void Trainer::Places::point_at(const std::vector<BatchTensor>& batch) {
 Result<StepSummary> Trainer::step() {
   TUTTI_ASSERT(has_state(), "weights are there");
   TRY_DO(enter_epoch());
+  if (caught_up_) return *std::exchange(caught_up_, std::nullopt);
   const Instant start = host_.clock.now();
   const Duration communicated = communicated_so_far();
   const int64_t done = steps_done();
   TRY(const std::vector<BatchTensor>* data,
       prefetch_->take(static_cast<uint64_t>(done), host_.epoch));
-  const double rate = rate_at(options_.schedule, done);
-  rate_ = static_cast<float>(rate);
+  rate_ = static_cast<float>(rate_at(options_.schedule, done));
   number_ = done + 1;
   places_.point_at(*data);
   if (options_.check_numerics) {
@@ -310,21 +383,56 @@ Result<StepSummary> Trainer::step() {
     return fail(not_taken(fmt::format("its loss is {} and its gradient's norm {}: {}", text(loss),
                                       text(norm), culprit.value_or(all))));
   }
-  StepSummary summary{.step = done + 1, .loss = loss, .norm = norm, .rate = rate};
+  words_[kLoss] = std::bit_cast<int64_t>(loss);
+  words_[kNorm] = std::bit_cast<int64_t>(norm);
+  if (log_.keeps()) publish(words_[kReady], number_);
+  StepSummary summary = summary_of(number_);
   // The last moment at which a step may be given up: all have what it takes to commit.
   if (host_.workers != nullptr)
     TRY_DO(compare_times(summary, host_.clock.now() - start, communicated_so_far() - communicated));
-  publish(words_[kCommitting], 1);
-  auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
-  if (!committed) {
-    publish(words_[kBorn], 0);
-    return fail(committed.error());
-  }
-  publish(words_[kDone], done + 1);
-  publish(words_[kCommitting], 0);
+  TRY_DO(commit());
   summary.took = host_.clock.now() - start;
   summary.waited = prefetch_->waited();
   return summary;
+}
+
+// What was decided, from wherever it was left. Where weights go from worker to worker nobody
+// computes on before all have them: else who has not could not ask for them again.
+Result<void> Trainer::commit() {
+  publish(words_[kDecided], number_);
+  log_.begin(number_);
+  const ProgramCall call = call_of(places_, step_room());
+  auto committed = step_->run({commit_begin_, step_->program().instructions.size()}, call);
+  if (!committed) {
+    if (!log_.keeps() || !was_aborted()) publish(words_[kBorn], 0);
+    return committed;
+  }
+  publish(words_[kDone], number_);
+  // When somebody dies here, the next call finds out who has all of it.
+  if (commits_together_ && host_.workers != nullptr)
+    static_cast<void>(host_.workers->gather({uint64_t{0}}));
+  return {};
+}
+
+StepSummary Trainer::summary_of(int64_t step) const {
+  return {.step = step,
+          .loss = std::bit_cast<double>(words_[kLoss]),
+          .norm = std::bit_cast<double>(words_[kNorm]),
+          .rate = rate_at(options_.schedule, step - 1)};
+}
+
+std::optional<StepSummary> Trainer::last_step() const {
+  if (steps_done() == 0 || words_[kNorm] == 0) return std::nullopt;
+  return summary_of(steps_done());
+}
+
+Trainer::Evaluation Trainer::evaluated() const {
+  return {.step = words_[kEvaluated], .loss = std::bit_cast<double>(words_[kEvaluation])};
+}
+
+void Trainer::note_evaluation(double loss) {
+  words_[kEvaluation] = std::bit_cast<int64_t>(loss);
+  publish(words_[kEvaluated], steps_done());
 }
 
 Error Trainer::not_taken(const std::string& why) const {
@@ -358,10 +466,10 @@ Result<double> Trainer::evaluate(BatchSource& data, int64_t batches, const Model
   }
   const Program& code = evaluation_->program();
   TRY_DO(data.check(data_inputs(code)));
-  TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   Prefetch prefetch(data, host_.helper, host_.clock, data_inputs(code));
   TRY(Places places, places_of(code));
   TRY_DO(enter_epoch());
+  TRY(std::byte * room, arena(evaluation_->arena_bytes()));
   // Each worker its share; losses are added in their order, whoever found them.
   std::vector<double> losses(static_cast<size_t>(batches));
   const auto [first, end] = own_part(batches);

@@ -7,8 +7,9 @@
 //
 // A step computes, decides, and commits. What the loss and the gradient's norm are is known before
 // weights change: when they are not finite, the step is not taken, and the first operation that
-// made such a number is named. Whoever is killed before commit has changed nothing. A step belongs
-// to the epoch in which it begins: when that is over before the step was decided, it ends with
+// made such a number is named. Whoever is killed before commit has changed nothing; a successor
+// goes on with a commit in which one before it was killed (run/commit_log.h). A step belongs to the
+// epoch in which it begins: when that is over before the step was decided, it ends with
 // aborted(epoch) (run/epoch_watch.h) and has changed nothing; the next call is in the next epoch.
 //
 // The bits of every step follow from the model, the options and the data: not from threads, nor
@@ -113,11 +114,28 @@ class Trainer {
   // Whether weights are there: initialised, loaded, or left by one before us who was killed between
   // two steps.
   bool has_state() const { return words_[kBorn] != 0; }
-  // One before us was killed while it wrote: what it left is of no step, and no use.
+  // One before us was killed while it wrote, and worked otherwise than we do: what it left is of no
+  // step, and no use.
   bool was_torn() const { return torn_; }
   void initialise_weights();
   int64_t steps_done() const { return words_[kDone]; }
+  // One that was decided with one before us is only committed, and told.
   Result<StepSummary> step();
+  // All workers meet if they have not in this epoch; who was replaced may hear here what others
+  // did.
+  Result<void> meet_others();
+  // After a step all workers may evaluate and save: who is replaced meanwhile has to know what is
+  // behind the others. Of which step they did it last, and what they found.
+  struct Evaluation {
+    int64_t step = 0;
+    double loss = 0;
+  };
+  Evaluation evaluated() const;
+  int64_t saved() const { return words_[kSaved]; }
+  void note_evaluation(double loss);
+  Result<void> note_saved();  // when all have
+  // Also of one before us; not of a step that comes from a file.
+  std::optional<StepSummary> last_step() const;
   // Whether the epoch of the last call is over: what was aborted for that may be tried again.
   bool was_aborted() const { return host_.epoch.over(); }
   // The mean loss over so many batches of the data, the same ones each time. A model that drops
@@ -142,7 +160,22 @@ class Trainer {
   Result<uint64_t> whole_digest();
 
  private:
-  enum Word : uint8_t { kBorn, kDone, kCommitting, kWords };
+  // Steps are counted from 1: that all is there to commit, that all workers had that, and what is
+  // told of it. What the process that works was made of.
+  enum Word : uint8_t {
+    kBorn,
+    kDone,
+    kReady,
+    kDecided,
+    kLoss,
+    kNorm,
+    kProgram,
+    kMostBytes,
+    kEvaluated,
+    kEvaluation,
+    kSaved,
+    kWords
+  };
   static constexpr size_t kNoData = ~size_t{0};
 
   // Memory of a program's inputs and outputs.
@@ -159,7 +192,13 @@ class Trainer {
   Result<std::unique_ptr<LoadedProgram>> load_program(const Graph& graph, bool fused) const;
   Result<void> prepare(BatchSource& data);
   Result<void> compile(Program program);
+  Result<void> place_words();
   Result<void> place_states();
+  Result<void> place_log();
+  Result<void> keep_scratch(uint64_t bytes);
+  void begin_at(int64_t step);
+  Result<void> commit();
+  StepSummary summary_of(int64_t step) const;
   void make_plan(const Graph& graph, const Program& program);
   uint64_t most_bytes() const;
   void keep_packed(Program& program);
@@ -168,6 +207,9 @@ class Trainer {
   Result<Places> places_of(const Program& program);
   Result<void> enter_epoch();
   Result<void> meet();
+  Result<std::vector<uint64_t>> catch_up(const std::vector<uint64_t>& told);
+  Result<void> roll_forward(int64_t step);
+  void hear_of_others(const std::vector<uint64_t>& told);
   Result<void> deal_lanes();
   // Of a state what this worker keeps, piece by piece: bytes from its beginning, and which elements
   // of which tensor in files (layer by layer, if it is stacked) are there.
@@ -188,6 +230,9 @@ class Trainer {
   Result<std::optional<std::string>> look_at_step(const std::vector<BatchTensor>& data);
   Error not_taken(const std::string& why) const;
   Result<std::byte*> arena(uint64_t bytes);
+  std::byte* step_room() const {
+    return scratch_.empty() ? arena_->bytes().data() : scratch_.data();
+  }
   std::byte* state(const std::string& name) const { return states_.at(name); }
   // Of what this worker has of a parameter.
   Type type_of(const Parameter& own, bool of_moments) const;
@@ -221,7 +266,11 @@ class Trainer {
   std::map<std::string, std::byte*> states_;
   int64_t* words_ = nullptr;
   bool torn_ = false;
-  std::unique_ptr<Mapping> arena_;
+  CommitLog log_;
+  bool commits_together_ = false;         // weights go from worker to worker in it
+  std::optional<StepSummary> caught_up_;  // which nobody was told of
+  MutableBytes scratch_;                  // of the step, where a successor finds it
+  std::unique_ptr<Mapping> arena_;        // else; and of what takes more
   std::unique_ptr<Prefetch> prefetch_;
   float loss_ = 0;
   float norm_ = 0;

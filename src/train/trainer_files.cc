@@ -185,9 +185,7 @@ Task<Result<void>> Trainer::load(Disk& disk, std::string path) {
   CO_TRY(const auto file, co_await open_safetensors(disk, path));
   CO_TRY(const int64_t step, step_of(*file));
   CO_TRY_DO(read_all(*file, true));
-  words_[kDone] = step;
-  words_[kCommitting] = 0;
-  words_[kBorn] = 1;
+  begin_at(step);
   co_return {};
 }
 
@@ -198,9 +196,7 @@ Task<Result<void>> Trainer::load_weights(Disk& disk, std::string path) {
     for (const NameOf name_of : {first_moment_name, second_moment_name})
       std::memset(state(name_of(parameter.name)), 0,
                   static_cast<size_t>(type_of(parameter, true).bytes()));
-  words_[kDone] = 0;
-  words_[kCommitting] = 0;
-  words_[kBorn] = 1;
+  begin_at(0);
   co_return {};
 }
 

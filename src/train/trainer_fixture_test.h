@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <new>
+#include <vector>
 
 #include "run/memory_test.h"
 #include "train/model_fixture_test.h"
@@ -22,8 +24,24 @@ class TestMemory final : public TrainerMemory {
  public:
   Result<StateTensor> state(const std::string& name, const Type& type) override {
     const auto [found, added] = states_.try_emplace(name);
-    if (added) found->second = room(static_cast<size_t>(type.bytes()));
+    if (added) {
+      found->second = room(static_cast<size_t>(type.bytes()));
+      bytes_[name] = static_cast<size_t>(type.bytes());
+    }
     return StateTensor{.data = found->second.get(), .found = !added};
+  }
+  bool outlives_process() const override { return true; }
+
+  using Copy = std::map<std::string, std::vector<std::byte>>;
+  Copy copy() const {
+    Copy all;
+    for (const auto& [name, at] : states_) all[name] = {at.get(), at.get() + bytes_.at(name)};
+    return all;
+  }
+  template <class Chosen>
+  void restore(const Copy& copy, const Chosen& chosen) {
+    for (const auto& [name, bytes] : copy)
+      if (chosen(name)) std::ranges::copy(bytes, states_.at(name).get());
   }
 
  private:
@@ -39,6 +57,7 @@ class TestMemory final : public TrainerMemory {
   }
 
   std::map<std::string, Room> states_;
+  std::map<std::string, size_t> bytes_;
 };
 
 struct TestMachine {

@@ -21,6 +21,8 @@ class TrainerMemory {
   virtual ~TrainerMemory() = default;
   // Kept as long as this lives, or longer. Aligned to 64 bytes.
   virtual Result<StateTensor> state(const std::string& name, const Type& type) = 0;
+  // Whether somebody after us finds it.
+  virtual bool outlives_process() const = 0;
 };
 
 // In a rank's vault, which outlives the process.
@@ -28,6 +30,7 @@ class VaultMemory final : public TrainerMemory {
  public:
   explicit VaultMemory(Vault& vault) : vault_(vault) {}
   Result<StateTensor> state(const std::string& name, const Type& type) override;
+  bool outlives_process() const override { return true; }
 
  private:
   Vault& vault_;

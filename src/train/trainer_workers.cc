@@ -52,7 +52,12 @@ Result<void> Trainer::deal_lanes() {
 }
 
 Result<void> Trainer::enter_epoch() {
-  if (host_.workers == nullptr) return host_.epoch.enter(kEpochTimeout);
+  if (host_.workers == nullptr) {
+    TRY_DO(host_.epoch.enter(kEpochTimeout));
+    if (!has_state() || words_[kDecided] != words_[kReady] || words_[kReady] <= words_[kDone])
+      return {};
+    return roll_forward(words_[kReady]);
+  }
   TRY_DO(host_.workers->enter(host_.epoch, kEpochTimeout));
   if (met_epoch_ == host_.epoch.epoch()) return {};
   TRY_DO(meet());
@@ -70,11 +75,15 @@ Result<void> Trainer::meet() {
   parts.insert(parts.end(), options_.alike.begin(), options_.alike.end());
   TRY_DO(workers.compare(parts));
   TRY_DO(workers.arrange(mesh_));
-  const auto done = static_cast<uint64_t>(words_[kDone]);
-  // A step more for those that have a state at all.
-  TRY(const std::vector<uint64_t> steps, workers.gather({has_state() ? done + 1 : 0}));
+  std::vector<uint64_t> own(kWords);
+  std::ranges::copy(std::span(words_, kWords), own.begin());
+  TRY(const std::vector<uint64_t> told, workers.gather(own));
+  TRY(const std::vector<uint64_t> steps, catch_up(told));
   const uint64_t newest = std::ranges::max(steps);
-  if (std::ranges::count(steps, newest) == std::ssize(steps)) return compare_weights();
+  if (std::ranges::count(steps, newest) == std::ssize(steps)) {
+    hear_of_others(told);
+    return compare_weights();
+  }
   // Of every part of the model somebody has the newest.
   for (uint32_t rank = 0; rank < workers.size(); ++rank)
     if (options_.step.sharding.what != ShardedState::none ||
@@ -84,8 +93,77 @@ Result<void> Trainer::meet() {
                   "the workers' states are of different steps, and nobody has the shards of those "
                   "that are behind: go on from the run's last file (resume)");
   const auto ranks = mesh_.with_same_part(workers.rank());
-  return take_state_of(
-      *std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; }));
+  TRY_DO(
+      take_state_of(*std::ranges::find(ranks, newest, [&](uint32_t rank) { return steps[rank]; })));
+  hear_of_others(told);
+  return {};
+}
+
+// A step that was decided is committed by those who have what that takes. Of each worker the step
+// that it then is at, and one more; none for those without a state.
+Result<std::vector<uint64_t>> Trainer::catch_up(const std::vector<uint64_t>& told) {
+  Workers& workers = *host_.workers;
+  const auto word = [&](uint32_t rank, Word which) {
+    return static_cast<int64_t>(told[rank * kWords + which]);
+  };
+  int64_t newest = 0;
+  for (uint32_t rank = 0; rank < workers.size(); ++rank)
+    if (word(rank, kBorn) != 0)
+      newest = std::max({newest, word(rank, kDone), word(rank, kDecided)});
+  const auto has_scratch = [&](uint32_t rank) {
+    return word(rank, kBorn) != 0 && word(rank, kReady) == newest;
+  };
+  bool all_have_scratch = true;
+  for (uint32_t rank = 0; rank < workers.size(); ++rank) all_have_scratch &= has_scratch(rank);
+  const auto can_commit = [&](uint32_t rank) {
+    return has_scratch(rank) && word(rank, kDone) + 1 == newest &&
+           (all_have_scratch || !commits_together_);
+  };
+  std::vector<uint64_t> steps;
+  bool anybody = false;
+  for (uint32_t rank = 0; rank < workers.size(); ++rank) {
+    anybody |= can_commit(rank);
+    const int64_t done = can_commit(rank) ? newest : word(rank, kDone);
+    steps.push_back(word(rank, kBorn) != 0 ? static_cast<uint64_t>(done) + 1 : 0);
+  }
+  const bool mine = can_commit(workers.rank());
+  if (!mine && !(anybody && commits_together_)) return steps;
+  const auto told_before = caught_up_;
+  TRY_DO(roll_forward(newest));
+  if (!mine) caught_up_ = told_before;
+  return steps;
+}
+
+Result<void> Trainer::roll_forward(int64_t step) {
+  number_ = step;
+  rate_ = static_cast<float>(rate_at(options_.schedule, step - 1));
+  TRY_DO(commit());
+  step_->states_changed();
+  caught_up_ = summary_of(step);
+  return {};
+}
+
+// What was evaluated and saved of this step: nobody was past it without all.
+void Trainer::hear_of_others(const std::vector<uint64_t>& told) {
+  for (size_t at = 0; at < told.size(); at += kWords)
+    for (const Word word : {kEvaluated, kSaved}) {
+      if (static_cast<int64_t>(told[at + word]) != steps_done() || told[at + kBorn] == 0) continue;
+      if (word == kEvaluated) words_[kEvaluation] = static_cast<int64_t>(told[at + kEvaluation]);
+      words_[word] = steps_done();
+    }
+}
+
+Result<void> Trainer::meet_others() {
+  TRY_DO(enter_epoch());
+  caught_up_.reset();  // they ask for the last step
+  return {};
+}
+
+Result<void> Trainer::note_saved() {
+  const int64_t step = steps_done();
+  if (host_.workers != nullptr) TRY_DO(host_.workers->gather({uint64_t{0}}));
+  words_[kSaved] = step;
+  return {};
 }
 
 // What all have whole is compared with all, and the rest with those of the same part. Of shards
@@ -106,7 +184,8 @@ Result<void> Trainer::compare_weights() {
 }
 
 Result<void> Trainer::take_state_of(uint32_t source) {
-  std::vector<uint64_t> done{static_cast<uint64_t>(words_[kDone])};
+  std::vector<uint64_t> done;
+  for (const Word word : {kDone, kLoss, kNorm}) done.push_back(static_cast<uint64_t>(words_[word]));
   TRY_DO(host_.workers->broadcast(source, std::as_writable_bytes(std::span(done))));
   const bool takes = host_.workers->rank() != source;
   if (takes) words_[kBorn] = 0;
@@ -117,9 +196,9 @@ Result<void> Trainer::take_state_of(uint32_t source) {
                                       {state(name), static_cast<size_t>(parameter.type.bytes())}));
   if (!takes) return {};
   step_->states_changed();
-  words_[kDone] = static_cast<int64_t>(done[0]);
-  words_[kCommitting] = 0;
-  words_[kBorn] = 1;
+  begin_at(static_cast<int64_t>(done[0]));
+  words_[kLoss] = static_cast<int64_t>(done[1]);
+  words_[kNorm] = static_cast<int64_t>(done[2]);
   return {};
 }
 
