@@ -284,7 +284,7 @@ void bind_trainer(nb::module_& module) {
   module.def(
       "check_mesh",
       [](const std::string& mesh, const std::string& rules, uint32_t workers) {
-        value_or_raise(tutti::WorkerMesh::make(mesh, rules, workers));
+        return value_or_raise(tutti::WorkerMesh::make(mesh, rules, workers)).data_workers();
       },
       nb::arg("mesh"), nb::arg("rules"), nb::arg("workers"));
   nb::class_<PythonTrainer>(module, "Trainer")

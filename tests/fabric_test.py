@@ -332,12 +332,14 @@ except tutti.fabric.PeerLost as lost:
     print(lost.ranks, state != "Z", flush=True)
     time.sleep(60)
 """
-    told = set()
-    for _ in range(5):  # the kernel may be quicker, now and then
+    told: set[str] = set()
+    for _ in range(20):  # the kernel may be quicker, where others have the processors
         done = ranks(2, script)
         assert "rank 1 failed first: killed by SIGKILL" in done.stderr
         told |= set(done.stdout.splitlines())
-    assert "[0] (1,) True" in told, told
+        if "[0] (1,) True" in told:
+            return
+    pytest.fail(f"told too late every time: {told}")
 
 
 def test_a_process_outside_of_a_job_is_alone_and_everything_works() -> None:

@@ -213,8 +213,8 @@ class Tokens:
 
 def open_tokens(path: str) -> Tokens: ...
 def tokens_of(buffer: Any, item_bytes: int, name: str) -> Tokens: ...
-def check_mesh(mesh: str, rules: str, workers: int) -> None:
-    """Whether so many workers can be arranged so."""
+def check_mesh(mesh: str, rules: str, workers: int) -> int:
+    """Whether so many workers can be arranged so; gives how many share the data."""
 
 class Trainer:
     """Trains a model, as tutti.Trainer asks."""

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -52,7 +52,7 @@ class Run:
     steps: int = 1000
     batch: int = 16  # samples a step
     atom: int | None = None  # samples whose gradient is computed at once; all of a lane's if none
-    lanes: int = 1  # parts of a step that workers share; their number decides the bits
+    lanes: int = 0  # parts of a step that workers share; decide the bits; if 0 one for each
     mesh: str = ""  # how workers are arranged: dp=2,tp=2; all share the data if it is not said
     rules: str = ""  # what axes of the mesh split, before what they do by their names: vocab=tp
     context: int = 256  # tokens a sample
@@ -162,7 +162,8 @@ class Trainer:
             _make_folder(Path(self.run.out))
         self.data = data
         workers = int(os.environ.get("WORLD_SIZE", "1"))
-        _core.check_mesh(self.run.mesh, self.run.rules, workers)
+        sharing = _core.check_mesh(self.run.mesh, self.run.rules, workers)
+        self.run = replace(self.run, lanes=self.run.lanes or sharing)
         atom = _atom_of(self.run)
         inputs = i32(batch=atom, time=self.run.context)
         seed = self.run.seed
