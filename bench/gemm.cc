@@ -148,7 +148,8 @@ class Ours {
                         .a = {o.a.data(), s.a_transposed ? 1 : s.k, s.a_transposed ? s.m : 1},
                         .b = {o.b.data(), s.b_transposed ? 1 : s.n, s.b_transposed ? s.k : 1},
                         .c = o.c.data(),
-                        .c_row_stride = s.n};
+                        .c_row_stride = s.n,
+                        .threads = threads_};
     if (with_panels_) product.panel = panel_of(product, s, o);
     shared_.hold(tutti::gemm_shared_bytes(product));
     for (Pages& workspace : workspaces_) workspace.hold(tutti::gemm_workspace_bytes(product));
@@ -156,7 +157,7 @@ class Ours {
       turns_.begin();
       team_.run([&](int thread) {
         tutti::gemm(product,
-                    {phase, thread, threads_, &turns_, shared_.data(), workspaces_[thread].data()});
+                    {phase, thread, &turns_, shared_.data(), workspaces_[thread].data()});
       });
     }
   }

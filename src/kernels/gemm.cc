@@ -64,7 +64,7 @@ size_t gemm_shared_bytes(const Gemm& gemm) { return kernel().shared_bytes(gemm);
 size_t gemm_workspace_bytes(const Gemm& gemm) { return kernel().workspace_bytes(gemm); }
 
 void gemm(const Gemm& gemm, const GemmCall& call) {
-  TUTTI_ASSERT(0 <= call.thread && call.thread < call.threads, "threads are counted from 0");
+  TUTTI_ASSERT(0 <= call.thread && call.thread < gemm.threads, "threads are counted from 0");
   kernel().run(gemm, call);
 }
 

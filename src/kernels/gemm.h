@@ -41,6 +41,7 @@ struct Gemm {
   bool accumulate = false;  // C is the first term of every sum
   GemmEdge edge;
   const float* panel = nullptr;  // B, packed before (gemm_panel.h); b is there as well
+  int threads = 1;               // that multiply together
 };
 
 // One of the threads that multiply together, in one of the phases that the product has. After each
@@ -48,7 +49,6 @@ struct Gemm {
 struct GemmCall {
   int phase;
   int thread;
-  int threads;
   Turns* turns;  // of all threads in this phase, from the first
   std::byte* shared;
   std::byte* workspace;  // its own

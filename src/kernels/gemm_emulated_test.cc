@@ -42,7 +42,7 @@ std::vector<float> drawn_floats(int64_t count, std::mt19937& random) {
   return made;
 }
 
-// By two threads, each with a workspace full of what is not a number.
+// By two or three threads, each with a workspace full of what is not a number.
 void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::mt19937& random) {
   CAPTURE(m);
   CAPTURE(n);
@@ -61,7 +61,8 @@ void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::m
             .c = expected.data(),
             .c_row_stride = n,
             .accumulate = random() % 2 == 0,
-            .edge = {}};
+            .edge = {},
+            .threads = 2 + static_cast<int>(random() % 2)};
   gemm_reference(gemm);
   gemm.c = c.data();
   // One half of the products has B in a panel.
@@ -73,10 +74,10 @@ void check(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_turned, std::m
   }
   std::vector<std::byte> shared(emulated().shared_bytes(gemm), kStale);
   for (int phase = 0; phase < emulated().phases(gemm); ++phase)
-    for (int thread = 0; thread < 2; ++thread) {
+    for (int thread = 0; thread < gemm.threads; ++thread) {
       std::vector<std::byte> workspace(emulated().workspace_bytes(gemm), kStale);
-      Turns turns(thread, 2);
-      emulated().run(gemm, {phase, thread, 2, &turns, shared.data(), workspace.data()});
+      Turns turns(thread, gemm.threads);
+      emulated().run(gemm, {phase, thread, &turns, shared.data(), workspace.data()});
     }
   size_t wrong = 0;
   for (size_t i = 0; i < c.size(); ++i)

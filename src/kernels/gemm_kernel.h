@@ -34,11 +34,11 @@ struct GemmKernel {
 inline GemmPart part_of(const Gemm& gemm, const GemmCall& call, int64_t tile_columns) {
   GemmPart part{0, gemm.m, 0, gemm.n};
   if (gemm.n >= gemm.m) {
-    const Part columns = part_of(gemm.n, call.thread, call.threads, tile_columns);
+    const Part columns = part_of(gemm.n, call.thread, gemm.threads, tile_columns);
     part.first_column = columns.first;
     part.end_column = columns.end;
   } else {
-    const Part rows = part_of(gemm.m, call.thread, call.threads);
+    const Part rows = part_of(gemm.m, call.thread, gemm.threads);
     part.first_row = rows.first;
     part.end_row = rows.end;
   }

@@ -26,7 +26,7 @@ constexpr size_t kMostParameters = 128;
 
 class GemmLaunch final : public Launch {
  public:
-  GemmLaunch(const Instruction& instruction, LoopFunction edge, const float* panel)
+  GemmLaunch(const Instruction& instruction, LoopFunction edge, const float* panel, int threads)
       : a_(instruction.operands[0]), b_(instruction.operands[1]), c_(instruction.results[0]) {
     const TensorRef& a = instruction.operands[0];
     const TensorRef& b = instruction.operands[1];
@@ -40,7 +40,8 @@ class GemmLaunch final : public Launch {
              .c_row_stride = c.strides[0],
              .accumulate = instruction.attributes.get<bool>("accumulate"),
              .edge = {.finish = edge},
-             .panel = panel};
+             .panel = panel,
+             .threads = threads};
     for (const TensorRef& ref : instruction.edge) edge_.emplace_back(ref);
     TUTTI_ASSERT(edge_.size() <= kMostParameters, "edges have few parameters");
   }
@@ -59,7 +60,6 @@ class GemmLaunch final : public Launch {
     gemm.edge.parameters = parameters.data();
     tutti::gemm(gemm, {.phase = call.phase,
                        .thread = call.thread,
-                       .threads = call.threads,
                        .turns = call.turns,
                        .shared = call.shared,
                        .workspace = call.workspace});
@@ -408,13 +408,13 @@ std::unique_ptr<Launch> chunks_launch(const Instruction& instruction) {
 
 std::unique_ptr<Launch> make_heavy_launch(const Program& program, const Instruction& instruction,
                                           std::span<const LoopFunction> loops,
-                                          std::span<float* const> panels) {
+                                          std::span<float* const> panels, int threads) {
   switch (instruction.kernel) {
     case Kernel::gemm:
       return std::make_unique<GemmLaunch>(
           instruction,
           instruction.loops < 0 ? nullptr : loops[static_cast<size_t>(instruction.loops)],
-          instruction.panels.empty() ? nullptr : panels[instruction.panels[0]]);
+          instruction.panels.empty() ? nullptr : panels[instruction.panels[0]], threads);
     case Kernel::attention:
     case Kernel::attention_grad: return AttentionLaunch::make(instruction);
     case Kernel::layer_norm:

@@ -8,6 +8,6 @@ namespace tutti {
 // Nothing if there is no kernel for such operands.
 std::unique_ptr<Launch> make_heavy_launch(const Program& program, const Instruction& instruction,
                                           std::span<const LoopFunction> loops,
-                                          std::span<float* const> panels);
+                                          std::span<float* const> panels, int threads);
 
 }  // namespace tutti

@@ -73,7 +73,7 @@ class PlainLaunch final : public Launch {
 
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
                                     std::span<const LoopFunction> loops,
-                                    std::span<float* const> panels) {
+                                    std::span<float* const> panels, int threads) {
   if (instruction.kernel == Kernel::loops) {
     const auto index = static_cast<size_t>(instruction.loops);
     return std::make_unique<LoopLaunch>(program.loops[index], loops[index], instruction.operands,
@@ -82,7 +82,7 @@ std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& i
   if (instruction.kernel == Kernel::collective_start ||
       instruction.kernel == Kernel::collective_wait)
     return make_collective_launch(instruction);
-  auto heavy = make_heavy_launch(program, instruction, loops, panels);
+  auto heavy = make_heavy_launch(program, instruction, loops, panels, threads);
   if (heavy != nullptr) return heavy;
   return std::make_unique<PlainLaunch>(program, instruction);
 }

@@ -39,9 +39,10 @@ class Launch {
   virtual Result<void> run(const LaunchCall& call) const = 0;
 };
 
-// The program and its panels must outlive it; panels are null where kernels do not pack.
+// For so many threads. The program and its panels must outlive it; panels are null where kernels do
+// not pack.
 std::unique_ptr<Launch> make_launch(const Program& program, const Instruction& instruction,
                                     std::span<const LoopFunction> loops,
-                                    std::span<float* const> panels);
+                                    std::span<float* const> panels, int threads);
 
 }  // namespace tutti
