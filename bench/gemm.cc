@@ -156,8 +156,7 @@ class Ours {
     for (int phase = 0; phase < tutti::gemm_phases(product); ++phase) {
       turns_.begin();
       team_.run([&](int thread) {
-        tutti::gemm(product,
-                    {phase, thread, &turns_, shared_.data(), workspaces_[thread].data()});
+        tutti::gemm(product, {phase, thread, &turns_, shared_.data(), workspaces_[thread].data()});
       });
     }
   }

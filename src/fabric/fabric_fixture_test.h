@@ -82,7 +82,8 @@ class SharedHost {
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
       tutti_control_page& page = this->page(rank);
       if (rank == dead) continue;
-      const uint64_t epoch = page.epoch;  // who sees the dead may begin the next one at once
+      // Who sees the dead may begin the next one at once.
+      const uint64_t epoch = __atomic_load_n(&page.epoch, __ATOMIC_SEQ_CST);
       __atomic_fetch_add(&page.sequence, 1, __ATOMIC_SEQ_CST);
       __atomic_store_n(&page.dead[0], uint64_t{dead} | uint64_t{dead} << 32, __ATOMIC_SEQ_CST);
       __atomic_store_n(&page.dead_count, 1, __ATOMIC_SEQ_CST);

@@ -42,8 +42,8 @@ class CpuProgram final : public LoadedProgram {
       }
     }
     for (const Instruction& instruction : program_.instructions) {
-      launches_.push_back(make_launch(program_, instruction, functions_, panels_.places(),
-                                      team_.threads()));
+      launches_.push_back(
+          make_launch(program_, instruction, functions_, panels_.places(), team_.threads()));
       const Launch& launch = *launches_.back();
       first_turns_.push_back(phases_);
       phases_ += static_cast<size_t>(launch.phases());
