@@ -325,10 +325,13 @@ TEST_CASE("whoever does not come is named, with what it did instead") {
 
 TEST_CASE("a death ends the waits of all others at once, and the next epoch works") {
   SharedHost host(4);
+  std::atomic<int> joined = 0;
   std::atomic<int> told = 0;
   host.run(
       [&](Fabric& fabric) {
+        ++joined;
         if (fabric.rank() == 2) {  // dies: its keeper tells the others
+          while (joined < 4) std::this_thread::yield();
           std::this_thread::sleep_for(20ms);
           host.die(2);
           fabric.was_killed();
@@ -345,8 +348,8 @@ TEST_CASE("a death ends the waits of all others at once, and the next epoch work
         CHECK(fabric.lost() == std::vector<uint32_t>{2});
         CHECK(done.error().text().find("lost rank 2") != std::string::npos);
         if (++told == 3) host.begin_epoch(2, 2);
-        const auto joined = fabric.join(10s);
-        REQUIRE_MESSAGE(joined.has_value(), joined.error().text());
+        const auto again = fabric.join(60s);
+        REQUIRE_MESSAGE(again.has_value(), again.error().text());
         CHECK(fabric.epoch() == 2);
         data.assign(data.size(), 1);
         REQUIRE(fabric.world()->run(call).has_value());
@@ -422,7 +425,7 @@ TEST_CASE("who joins in vain is told for whom, and why") {
           host.begin_epoch(2, 2);
           std::this_thread::sleep_for(500ms);
         } else {
-          while (fabric.page().epoch == 1) std::this_thread::yield();
+          while (tutti_control_epoch(&fabric.page()) == 1) std::this_thread::yield();
           const std::string missing = why(20ms);
           CHECK(missing.contains("rank 1 of 3 (which is still in an earlier epoch)"));
           CHECK(missing.contains("`tutti stuck JOB`"));

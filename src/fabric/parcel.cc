@@ -169,9 +169,13 @@ Result<bool> Parcel::advance_far() {
 }
 
 // Whoever has left takes and sends no letters any more.
-Result<void> Parcel::look_for_left() {
+bool Parcel::has_left() const {
   const uint32_t slot = fabric_.peers_[rank_].slot;
-  if (fabric_.heap().board(slot).left.load() == 0 && !fabric_.ended(slot)) return {};
+  return fabric_.heap().board(slot).left.load() != 0 || fabric_.ended(slot);
+}
+
+Result<void> Parcel::look_for_left() {
+  if (!has_left()) return {};
   if (fabric_.over()) return fail(fabric_.epoch_error());
   fabric_.heard_left(rank_);
   return fail(left_error(rank_));
@@ -195,6 +199,7 @@ bool Parcel::show() {
 
 Result<bool> Parcel::advance_send() {
   if (letter_ == nullptr && !show()) return false;
+  const bool gone = has_left();  // asked first: who leaves may have taken it just before
   const LetterState state = letter_->state.load();
   if (state == LetterState::taken || state == LetterState::refused) {
     const uint64_t wanted = letter_->wanted;
@@ -203,7 +208,7 @@ Result<bool> Parcel::advance_send() {
     if (state == LetterState::refused) return fail(size_error(from_.size(), wanted));
     return finished();
   }
-  TRY_DO(look_for_left());
+  if (gone) TRY_DO(look_for_left());
   return false;
 }
 

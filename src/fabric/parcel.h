@@ -96,6 +96,7 @@ class Parcel final : public Pending {
   Letter* find_letter() const;
   Result<bool> advance_copy();
   Result<bool> finished();
+  bool has_left() const;
   Result<void> look_for_left();
   Error size_error(uint64_t sent, uint64_t wanted) const;
 
