@@ -65,6 +65,8 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_workers(text: Path) -
     assert outcome(train(text, "--mesh", "dp=2")) == alone
     other = outcome(train(text, "--lanes=4"))
     assert other[-1]["digest"] != alone[-1]["digest"]
+    # One for each, if nothing is said.
+    assert outcome(train(text, "--lanes=0", "--workers=4")) == other
 
 
 # Wide enough that weights are parted.

@@ -414,7 +414,7 @@ def test_a_word_that_is_no_way_to_tune_is_refused() -> None:
 
 def test_the_example_loses_no_step_when_workers_are_killed(gang: Marked, tmp_path: Path) -> None:
     """Keeper, epochs, control pages, fabric, vault and commit, all at once."""
-    steps = "800"
+    steps = "3000"
     undisturbed = run_tutti("--local", "-n", "4", "--", *example("--steps", steps), env=ENVIRONMENT)
     expected = digests_of(undisturbed.stdout)
     assert undisturbed.returncode == 0 and len(expected) == 1
@@ -429,6 +429,6 @@ def test_the_example_loses_no_step_when_workers_are_killed(gang: Marked, tmp_pat
                 killed += 1
         output, _ = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, output
-    assert killed > 0, output
+    assert killed >= 2, output
     assert digests_of(output) == expected, output
     assert len(re.findall(rf"done: {steps} steps", output)) >= 4, output

@@ -13,8 +13,7 @@ constexpr std::string_view kHelp = R"(tutti plot: what runs recorded, as curves
 usage: tutti plot RUN [RUN …] [options]
 
 RUN is the folder of a run, or one with several. Curves are drawn on the terminal, or into a
-picture.
-Of more runs than can be told apart, those with the lowest loss.
+picture; of more runs than can be told apart, those with the lowest loss.
 
   --metric NAME   loss (if left out), validation, rate, norm, tokens/s, of_peak, memory_bytes, or
                   another key of the records

@@ -43,7 +43,7 @@ examples:
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a
   tutti train examples/gpt.py --text=shakespeare.txt --preset=character --out=runs/a --resume
   tutti train examples/gpt.py --text=shakespeare.txt --lanes=4 --workers 4 --mesh dp=4
-  tutti train examples/gpt.py --text=shakespeare.txt --lanes=2 --workers 4 --mesh dp=2,tp=2
+  tutti train examples/gpt.py --text=shakespeare.txt --workers 4 --mesh dp=2,tp=2
   tutti train examples/gpt.py --train=train.bin --validation=val.bin --model.layers=6 --json
 )";
 

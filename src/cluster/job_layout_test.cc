@@ -125,6 +125,31 @@ TEST_CASE("layouts that make no sense are refused") {
   CHECK(refused([](Segments& layout) { layout.Mutable(1)->set_first(~0U - 2); }));
 }
 
+TEST_CASE(
+    "two layouts differ where one has what the other has elsewhere, but for what is left aside") {
+  const JobNumbers numbers(three_roles());
+  const Segments ours = three_roles_laid_out();
+  CHECK(nodes_apart(numbers, ours, ours, RangeSet()).empty());
+  // work 4-7, processes 6-9, on 9 instead of 4.
+  Segments theirs;
+  add_segment(theirs, 0, 1, 1, 2, 0, 2);
+  add_segment(theirs, 1, 3, 3, 4, 0, 4);
+  add_segment(theirs, 1, 9, 9, 4, 4, 4);
+  add_segment(theirs, 1, 7, 7, 4, 8, 2);
+  CHECK(nodes_apart(numbers, ours, theirs, RangeSet()) == set("9"));
+  CHECK(nodes_apart(numbers, theirs, ours, RangeSet()) == set("4"));
+  CHECK(nodes_apart(numbers, ours, theirs, set("6-8")) == set("9"));
+  CHECK(nodes_apart(numbers, ours, theirs, set("6-9")).empty());
+  // The same places, cut otherwise.
+  Segments cut;
+  add_segment(cut, 0, 1, 1, 1, 0, 1);
+  add_segment(cut, 0, 1, 1, 1, 1, 1);
+  add_segment(cut, 1, 3, 3, 4, 0, 4);
+  add_segment(cut, 1, 4, 4, 4, 4, 4);
+  add_segment(cut, 1, 7, 7, 2, 8, 2);
+  CHECK(nodes_apart(numbers, ours, cut, RangeSet()).empty());
+}
+
 TEST_CASE("sets travel as pairs, and what is no set is refused") {
   google::protobuf::RepeatedField<uint32_t> field;
   for (const char* text : {"", "0", "3-9", "0-2,5,7-4294967295"}) {

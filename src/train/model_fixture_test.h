@@ -26,4 +26,15 @@ inline Model model_of(Graph graph) {
 
 inline Model small_model(int64_t layers = 2) { return model_of(tiny_gpt(layers)); }
 
+// The same, but its weights have names of layers.
+inline Model with_layer_names(Model model) {
+  for (Parameter& parameter : model.parameters) {
+    if (parameter.type.dims[0].name != "layer") continue;
+    for (Input& input : model.graph.inputs)
+      if (input.name == parameter.name) input.name = "blocks.*." + parameter.name;
+    parameter.name = "blocks.*." + parameter.name;
+  }
+  return model;
+}
+
 }  // namespace tutti

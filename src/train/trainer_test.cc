@@ -20,17 +20,7 @@ TokenBatches small_data(uint64_t seed = 5) {
   return {small_text(), {.seed = seed, .vocabulary = 5}};
 }
 
-// The same, but its weights have names of layers.
-Model stacked_model() {
-  Model model = small_model(3);
-  for (Parameter& parameter : model.parameters) {
-    if (parameter.type.dims[0].name != "layer") continue;
-    for (Input& input : model.graph.inputs)
-      if (input.name == parameter.name) input.name = "blocks.*." + parameter.name;
-    parameter.name = "blocks.*." + parameter.name;
-  }
-  return model;
-}
+Model stacked_model() { return with_layer_names(small_model(3)); }
 
 void save(Trainer& trainer, const std::string& path) {
   RealWorld world;

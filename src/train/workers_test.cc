@@ -51,14 +51,7 @@ Outcome alone(const TrainerOptions& options, Model model = small_model()) {
 // Large enough that weights are parted, in layers and not, and not all evenly.
 Model wide_model() {
   const TinyGptSizes sizes{.time = 4, .heads = 4, .head = 32, .vocab = 301, .hidden = 256};
-  Model model = model_of(tiny_gpt(2, sizes));
-  for (Parameter& parameter : model.parameters) {
-    if (parameter.type.dims[0].name != "layer") continue;
-    for (Input& input : model.graph.inputs)
-      if (input.name == parameter.name) input.name = "blocks.*." + parameter.name;
-    parameter.name = "blocks.*." + parameter.name;
-  }
-  return model;
+  return with_layer_names(model_of(tiny_gpt(2, sizes)));
 }
 
 // Of every worker.
